@@ -1,0 +1,48 @@
+# make demo   FedPURIN against FedAvg and Separate on the bundled data, with a table and an HTML report
+# make test   all tests but the slow ones; CI=true make test runs those too
+# make lint   ruff and mypy      make format   ruff format      make bench   benchmarks
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint format bench clean
+
+demo: .venv/demo-ready
+	rm -rf runs/demo
+	$(BIN)/fedpurin compare --preset quickstart --methods fedpurin,fedavg,separate --out runs/demo --report runs/demo/report.html
+
+test: .venv/dev-ready
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --check --no-cache .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+lint: .venv/dev-ready
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --check --no-cache .
+	$(BIN)/mypy
+
+format: .venv/dev-ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/dev-ready
+	$(BIN)/python -m benchmarks
+
+.venv/bin/python:
+	@echo "setting up .venv (once)"
+	$(PYTHON) -m venv .venv
+
+.venv/demo-ready: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing fedpurin and its report (once; torch is large)"
+	$(PIP) -e '.[report]'
+	@touch $@
+
+.venv/dev-ready: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing fedpurin with everything its tests need (once)"
+	$(PIP) -e '.[report,flower,ray,tensorboard,images,dev]'
+	@touch $@ .venv/demo-ready
+
+clean:
+	rm -rf .venv runs build dist

@@ -1,0 +1,1 @@
+"""How fast is this machine, and does fedpurin reach what it can do? `fedpurin bench`."""

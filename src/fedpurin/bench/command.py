@@ -1,0 +1,65 @@
+"""`fedpurin bench`: does fedpurin run on this machine as fast as it can?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+GOOD_SHARE = 0.65
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions; medians are shown (default 5)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+
+
+def run(args: argparse.Namespace, console: Any) -> int:
+    from fedpurin.bench import machine, training
+
+    about = machine.describe()
+    console.print(f"{about['cpu']}, {about['cores']} cores, torch {about['torch']}, load {about['load']:.1f}")
+    if about["load"] > 0.5:
+        console.print(
+            "Other programs are running: figures will be lower and less certain than they could be."
+        )
+    rates = training.measure(max(1, args.repeats))
+    table = summary(rates)
+    for line in table:
+        console.print(f"{line['what']:52s}{line['value']:>12}")
+    for hint in advice(table):
+        console.print(hint)
+    if args.json:
+        found = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def summary(rates: list[Any]) -> list[dict[str, Any]]:
+    """Medians over the repetitions; ratios are taken inside each repetition."""
+    from fedpurin.bench.training import median
+
+    def line(key: str, what: str, values: list[float], form: str) -> dict[str, Any]:
+        return {"key": key, "what": what, "median": median(values), "value": form.format(median(values))}
+
+    return [
+        line("gemm", "matrix product, all cores, GFLOP/s", [r.gemm for r in rates], "{:.0f}"),
+        line("ours", "ResNet-8 training, samples/s", [r.ours for r in rates], "{:.0f}"),
+        line("plain", "the same as a plain loop, samples/s", [r.plain for r in rates], "{:.0f}"),
+        line("ratio", "ours / plain loop", [r.ours / r.plain for r in rates], "{:.2f}"),
+        line("share", "ours / limit of the cores", [r.ours / r.limit for r in rates], "{:.0%}"),
+        line("task", "share of a client's task that is training", [r.task / r.ours for r in rates], "{:.0%}"),
+    ]
+
+
+def advice(table: list[dict[str, Any]]) -> list[str]:
+    by_key = {line["key"]: line["median"] for line in table}
+    hints = []
+    if by_key["share"] < GOOD_SHARE:
+        hints.append(
+            f"Training reaches {by_key['share']:.0%} of the rate of a matrix product; on a quiet machine "
+            f"{GOOD_SHARE:.0%} is usual. Close other programs; check that torch was built with oneDNN."
+        )
+    return hints or ["This machine is set up well."]

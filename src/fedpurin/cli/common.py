@@ -1,0 +1,91 @@
+"""What several commands share: flags that make a configuration, and the console."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedpurin.config import PRESETS, Config
+from fedpurin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FLAGS = {  # flag -> where it goes
+    "method": "run.method",
+    "dataset": "data.dataset",
+    "alpha": "data.alpha",
+    "clients": "run.clients",
+    "rounds": "run.rounds",
+    "seed": "run.seed",
+    "workers": "run.workers",
+    "engine": "run.engine",
+    "values": "wire.values",
+    "data-dir": "data.dir",
+    "model": "model.name",
+    "tau": "method.tau",
+    "beta": "method.beta",
+    "participation": "run.participation",
+}
+
+
+def add_command(commands: Any, name: str, help: str, example: str) -> Any:
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=f"Example:  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def add_config_flags(parser: argparse.ArgumentParser, *, without: tuple[str, ...] = ()) -> None:
+    parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags win over them")
+    parser.add_argument(
+        "--preset", metavar="P", help=f"start from {', '.join(PRESETS)} (default: quickstart)"
+    )
+    group = parser.add_argument_group("settings")
+    for flag, target in FLAGS.items():
+        if flag not in without:
+            group.add_argument(f"--{flag}", metavar="X", dest=f"set:{target}", help=_help(target))
+    group.add_argument(
+        "--set", metavar="SECTION.KEY=X", action="append", default=[], dest="sets", help="any other setting"
+    )
+
+
+def _help(target: str) -> str:
+    from dataclasses import fields
+
+    section, key = target.split(".")
+    default = getattr(Config(), section)
+    text: str = next(f.metadata["help"] for f in fields(default) if f.name == key)
+    return f"{text} (quickstart: {getattr(default, key)})".replace("%", "%%")
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """Preset, then file, then flags; --preset wins over a preset that the file names."""
+    preset = Config.preset(args.preset) if args.preset else None
+    config = Config.from_toml(Path(args.config), preset) if args.config else preset or Config()
+    table: dict[str, dict[str, Any]] = {}
+    for name, value in vars(args).items():
+        if name.startswith("set:") and value is not None:
+            section, key = name.removeprefix("set:").split(".")
+            table.setdefault(section, {})[key] = value
+    for item in args.sets:
+        target, equals, value = item.partition("=")
+        section, dot, key = target.partition(".")
+        if not equals or not dot:
+            raise ConfigError(f"--set {item!r} should read SECTION.KEY=VALUE, e.g. --set train.lr=0.05")
+        table.setdefault(section, {})[key] = value
+    return config.updated(table)
+
+
+def make_console() -> Console:
+    import sys
+
+    from rich.console import Console
+
+    # Where output goes to a file or a pipe there is no screen to fit: tables keep their columns.
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)

@@ -1,0 +1,57 @@
+"""`fedpurin COMMAND ...`. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from fedpurin import __version__
+from fedpurin.cli import data, federation, results, run
+from fedpurin.errors import FedpurinError
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes end in one line that says where to look."""
+
+    def error(self, message: str):  # type: ignore[no-untyped-def]
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="fedpurin",
+        description="Personalised federated learning that sends only what matters.",
+        epilog="Start with:  fedpurin compare --methods fedpurin,fedavg,separate",
+    )
+    parser.add_argument("--version", action="version", version=f"fedpurin {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
+    for module in (run, results, data, federation):
+        module.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    if "paths" in args and not any(word.startswith("-") for word in rest):
+        args.paths += rest  # argparse takes no more of them after an option
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if args.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(args.function(args))
+    except FedpurinError as problem:
+        print(f"fedpurin: error: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nfedpurin: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `fedpurin ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,47 @@
+"""Which parameters are critical: the top share tau of every layer (protocol: one tensor = one layer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def critical_mask(
+    scores: Tensor,
+    sizes: Sequence[int],
+    tau: float,
+    *,
+    floor: float = 1e-10,
+    fallback: float | None = None,
+) -> Tensor:
+    """bool [n, d]: the k = int(tau * size) best-scored parameters of each layer, ties included.
+
+    Where the k-th best score is not above `floor`, only scores above `fallback` (by default `floor`
+    itself) are critical; a layer with no such score at all keeps `score >= k-th best`, so that an
+    all-zero layer stays whole instead of being zeroed for want of a gradient. k = 0 selects nothing.
+    """
+    if scores.dim() != 2:
+        raise ValueError(f"scores must be [n, d], not {list(scores.shape)}")
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau = {tau} must lie between 0 and 1")
+    if min(sizes, default=0) < 0 or sum(sizes) != scores.shape[1]:
+        raise ValueError(f"layer sizes add up to {sum(sizes)}, but there are {scores.shape[1]} scores")
+    above = floor if fallback is None else fallback
+    mask = torch.zeros(scores.shape, dtype=torch.bool)
+    start = 0
+    for size in sizes:
+        layer = scores[:, start : start + size]
+        k = int(tau * size)
+        if k > 0:
+            # the k-th largest is the (size - k + 1)-th smallest, which kthvalue finds without sorting
+            kth_n1 = layer.kthvalue(size - k + 1, dim=1, keepdim=True).values
+            chosen = layer >= kth_n1
+            poor_n1 = kth_n1 <= floor
+            if poor_n1.any():
+                positive = layer > above
+                chosen = torch.where(poor_n1 & positive.any(1, keepdim=True), positive, chosen)
+            mask[:, start : start + size] = chosen
+        start += size
+    return mask

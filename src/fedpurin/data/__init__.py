@@ -1,0 +1,45 @@
+"""Data sets and how they are divided among clients.
+
+Names are imported when first used: `fedpurin.data.NAMES` costs neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fedpurin.data.catalog import DEFAULT, NAMES, SOURCES
+
+if TYPE_CHECKING:
+    from fedpurin.data.datasets import Dataset, load
+    from fedpurin.data.download import get
+    from fedpurin.data.own import load_own
+    from fedpurin.data.partition import KINDS, Split, class_counts, make_split
+    from fedpurin.data.reading import FileCheck, check, is_present, labels, resolve_data_dir
+
+_HOME = {
+    "Dataset": "datasets",
+    "load": "datasets",
+    "get": "download",
+    "load_own": "own",
+    "KINDS": "partition",
+    "Split": "partition",
+    "class_counts": "partition",
+    "make_split": "partition",
+    "FileCheck": "reading",
+    "check": "reading",
+    "is_present": "reading",
+    "labels": "reading",
+    "resolve_data_dir": "reading",
+}
+
+__all__ = [
+    "DEFAULT", "KINDS", "NAMES", "SOURCES", "Dataset", "FileCheck", "Split", "check", "class_counts", "get",
+    "is_present", "labels", "load", "load_own", "make_split", "resolve_data_dir",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

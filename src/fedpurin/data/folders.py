@@ -1,0 +1,102 @@
+"""Folders of images, one per class, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedpurin.errors import DataError, MissingExtraError
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+GREY_MODES = ("1", "L")
+
+try:
+    from PIL import Image
+except ImportError as missing:
+    raise MissingExtraError("images", "reading a folder of images") from missing
+
+
+def read_folder(root: Path, classes: Sequence[str] | None, channels: int | None) -> tuple[np.ndarray, ...]:
+    """root/CLASS/* divided into train and test, or root/train/CLASS/* and root/test/CLASS/* as they are."""
+    from fedpurin.data.own import divide
+
+    divided = (root / "train").is_dir() and (root / "test").is_dir()
+    sides = [root / "train", root / "test"] if divided else [root]
+    names = _class_names(root, sides, classes)
+    files = [_files(side, names) for side in sides]
+    for side, found in zip(sides, files, strict=True):
+        if not found:
+            raise DataError(f"{side} has no images; expected folders named by class with .png or .jpg files")
+    size, channels = _common_form([path for found in files for path, _ in found], channels)
+    arrays = [_read(found, size, channels) for found in files]
+    if divided:
+        (train_x, train_y), (test_x, test_y) = arrays
+        return train_x, train_y, test_x, test_y
+    return divide(*arrays[0], str(root))
+
+
+def _class_names(root: Path, sides: list[Path], given: Sequence[str] | None) -> list[str]:
+    found = sorted(
+        {p.name for side in sides for p in side.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    )
+    if given is None:
+        return found
+    unknown = sorted(set(found) - set(given))
+    if unknown:
+        raise DataError(
+            f"{root} has folders {', '.join(unknown)}, which are no classes; accepted: {', '.join(given)}"
+        )
+    return list(given)
+
+
+def _files(side: Path, names: list[str]) -> list[tuple[Path, int]]:
+    """Images with their class, by class and then by name: the order must not depend on the file system."""
+    return [
+        (path, label)
+        for label, name in enumerate(names)
+        if (side / name).is_dir()
+        for path in sorted((side / name).iterdir())
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+    ]
+
+
+def _common_form(paths: list[Path], channels: int | None) -> tuple[tuple[int, int], int]:
+    """(width, height) of all images, and 1 channel if all are grey, else 3. Reads the headers only."""
+    size, grey = None, True
+    for path in paths:
+        with _opened(path) as image:
+            size = size or image.size
+            if image.size != size:
+                raise DataError(
+                    f"{path} is {image.width}x{image.height}, but {paths[0].name} is {size[0]}x{size[1]}; "
+                    "bring all images to one size"
+                )
+            grey = grey and image.mode in GREY_MODES
+    assert size is not None  # callers have at least one image
+    return size, channels or (1 if grey else 3)
+
+
+def _read(
+    files: list[tuple[Path, int]], size: tuple[int, int], channels: int
+) -> tuple[np.ndarray, np.ndarray]:
+    if channels not in (1, 3):
+        raise DataError(f"images with {channels} channels; folders of images give 1 (grey) or 3 (colour)")
+    width, height = size
+    x = np.empty((len(files), channels, height, width), np.uint8)
+    for row, (path, _) in enumerate(files):
+        with _opened(path) as image:
+            try:
+                pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+            except (OSError, SyntaxError, ValueError) as error:
+                raise DataError(f"{path} is damaged ({error}); replace or remove it") from None
+        x[row] = pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    return x, np.array([label for _, label in files], np.int64)
+
+
+def _opened(path: Path) -> Image.Image:
+    try:
+        return Image.open(path)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} is not an image ({error}); replace or remove it") from None

@@ -1,0 +1,108 @@
+"""The result of a partition: index arrays per client, with a fingerprint and a file form.
+
+The file is JSON: {"format": "fedpurin-split", "version": 1, "fingerprint", "train": [[...], ...], "test"}.
+The fingerprint is the SHA-256 of, for train and then test, the number of clients and for each client the
+number of its samples and their indices in order, all as little-endian int64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpurin.errors import DataError
+
+FORMAT, VERSION = "fedpurin-split", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    train: list[np.ndarray]  # int64 positions in the training set, one array per client
+    test: list[np.ndarray]
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for side in (self.train, self.test):
+            digest.update(np.array([len(side)], "<i8").tobytes())
+            for indices in side:
+                digest.update(np.array([len(indices), *indices], "<i8").tobytes())
+        return digest.hexdigest()
+
+    def check_fits(self, train_size: int, test_size: int) -> None:
+        """Refuses a split that points outside a data set of this size."""
+        for side, size, what in ((self.train, train_size, "train"), (self.test, test_size, "test")):
+            largest = max(int(indices.max()) for indices in side)
+            if largest >= size:
+                raise DataError(
+                    f"the split refers to {what} sample {largest}, but the data set has {size}; "
+                    "it was made for another data set"
+                )
+
+    def save(self, path: Path | str) -> None:
+        """Writes the file whole or not at all."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "train": [indices.tolist() for indices in self.train],
+            "test": [indices.tolist() for indices in self.test],
+        }
+        path = Path(path)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise DataError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
+
+    @staticmethod
+    def load(path: Path | str) -> Split:
+        """Reads a file that `save` wrote; refuses anything else, and any change of a single index."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}); give a file written by a split"
+            ) from None
+        except (ValueError, RecursionError):
+            raise DataError(f"{path} is not a split file (no JSON); make the split again") from None
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise DataError(f"{path} is not a split file; make the split again")
+        if content.get("version") != VERSION:
+            raise DataError(f"{path} has version {content.get('version')!r}, this fedpurin reads {VERSION}")
+        split = Split(_clients(content.get("train"), path), _clients(content.get("test"), path))
+        if len(split.train) != len(split.test) or split.fingerprint != content.get("fingerprint"):
+            raise DataError(
+                f"{path} is damaged: its fingerprint does not fit its content; make the split again"
+            )
+        return split
+
+
+def _clients(given: Any, path: Path | str) -> list[np.ndarray]:
+    """Lists of lists of whole numbers >= 0, none empty."""
+    clients = given if isinstance(given, list) else []
+    sound = bool(clients) and all(
+        isinstance(indices, list) and indices and all(type(i) is int and 0 <= i < 2**63 for i in indices)
+        for indices in clients
+    )
+    if not sound:
+        raise DataError(
+            f"{path} is damaged: a client's samples are no list of positions; make the split again"
+        )
+    return [np.array(indices, np.int64) for indices in clients]

@@ -1,0 +1,132 @@
+"""Worker processes on this machine: one torch thread each, client states in shared memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from fedpurin.engines.pool import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, error_of
+from fedpurin.engines.table import StateTable
+from fedpurin.errors import EngineError
+from fedpurin.job import Job
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalWorkers(Pool):
+    """Persistent worker processes. A worker that dies is replaced and its task given out again."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.count = max(1, min(job.config.run.workers or available_cores(), self.table.n))
+        self.scratch = StateTable(self.spec, self.count)
+        self.workers = [_Worker(self, slot) for slot in range(self.count)]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+
+    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
+        waiting = deque(Task(op, client, t) for client in clients)
+        busy: dict[_Worker, Task] = {}
+        idle = list(reversed(self.workers))
+        while waiting or busy:
+            while waiting and idle:
+                worker, task = idle.pop(), waiting.popleft()
+                task.start(reply)
+                busy[worker] = task
+                worker.give(task)
+            for worker in self._ready(busy):
+                task = busy.pop(worker)
+                outcome = worker.result(task)
+                idle.append(worker)
+                if outcome is None:
+                    self._again(worker, task)
+                    waiting.appendleft(task)
+                    continue
+                self._slot = worker.slot
+                yield outcome
+
+    def keep(self, client: int) -> None:
+        self.table.copy_row(client, self.scratch, self._slot)
+
+    def _ready(self, busy: dict[_Worker, Task]) -> list[_Worker]:
+        by_connection = {worker.connection: worker for worker in busy}
+        ready = {id(c) for c in wait(list(by_connection))}
+        return [worker for connection, worker in by_connection.items() if id(connection) in ready]
+
+    def _again(self, worker: _Worker, task: Task) -> None:
+        task.deaths += 1
+        if task.deaths >= MAX_DEATHS:
+            raise EngineError(
+                f"worker processes died {task.deaths} times at client {task.client} in round {task.t}; "
+                "is there enough memory? Try fewer --workers"
+            )
+        worker.stop()
+        worker.start()
+
+
+class _Worker:
+    def __init__(self, pool: LocalWorkers, slot: int) -> None:
+        self.pool, self.slot = pool, slot
+        self.start()
+
+    def start(self) -> None:
+        pool = self.pool
+        ours, theirs = socket.socketpair()
+        inherited = [theirs.fileno(), pool.table.descriptor, pool.scratch.descriptor]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedpurin.engines.worker", str(theirs.fileno())],
+            pass_fds=inherited,
+            env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ},
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is ours to handle, also while the worker still starts
+        )
+        theirs.close()
+        self.connection = Connection(ours.detach())
+        hello: dict[str, Any] = {
+            "config": pool.job.config.to_toml(),
+            "path": sys.path,
+            "spec": pool.table.spec.to_json(),
+            "clients": pool.table.n,
+            "table": pool.table.descriptor,
+            "slots": pool.scratch.n,
+            "scratch": pool.scratch.descriptor,
+            "slot": self.slot,
+        }
+        self.connection.send_bytes(json.dumps(hello).encode())
+
+    def give(self, task: Task) -> None:
+        order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
+        try:
+            self.connection.send_bytes(json.dumps(order).encode())
+            if task.reply is not None:
+                self.connection.send_bytes(task.reply)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it died while idle; `result` sees the end of the connection
+
+    def result(self, task: Task) -> Outcome | None:
+        """The outcome of the task, or None where the worker died."""
+        try:
+            answer = json.loads(self.connection.recv_bytes())
+            if not answer["ok"]:
+                return Outcome(task.client, error=error_of(answer, task.client, task.t))
+            meta = self.connection.recv_bytes()
+            upload = self.connection.recv_bytes() if answer["upload"] else None
+        except (EOFError, OSError):  # OSError: it ended in the middle of a message
+            return None
+        return Outcome(task.client, meta, upload, answer.get("digest", ""))
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()

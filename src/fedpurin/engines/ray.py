@@ -1,0 +1,182 @@
+"""The same workers as Ray actors, on one machine or on a cluster.
+
+The states of all clients stay with the driver; a task takes one client's state to an actor and brings the
+next one back. So an actor, or the whole node it ran on, may die at any time: a new actor gets the task again.
+The cluster is the one that RAY_ADDRESS names, or a new one on this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpurin.engines.pool import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, error_of
+from fedpurin.engines.site import Site
+from fedpurin.engines.worker import Order, answer_to, build_site
+from fedpurin.errors import EngineError, MissingExtraError
+from fedpurin.job import Job
+from fedpurin.train import prepare_process
+
+START_SECONDS = 300
+"""How long to wait for a first free place in the cluster when nobody works."""
+
+Arrays = dict[str, np.ndarray]
+
+
+class RayWorkers(Pool):
+    """What `LocalWorkers` is, for actors. An actor that is still starting gets no task."""
+
+    def __init__(self, job: Job) -> None:
+        self.ray = _import_ray()
+        super().__init__(job)
+        self.started_ray = not self.ray.is_initialized()
+        if self.started_ray:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        cores = int(self.ray.cluster_resources().get("CPU", 1))
+        self.count = max(1, min(job.config.run.workers or cores, self.table.n))
+        self.starting: dict[Any, Any] = {}  # reference to the first answer -> actor
+        self.idle: list[Any] = []
+        self.busy: dict[Any, tuple[Any, Task]] = {}
+        for _ in range(self.count):
+            self._start()
+
+    def close(self) -> None:
+        for actor in [*self.starting.values(), *self.idle, *(actor for actor, _ in self.busy.values())]:
+            self.ray.kill(actor)
+        self.starting, self.idle, self.busy = {}, [], {}
+        if self.started_ray:
+            self.ray.shutdown()
+
+    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
+        waiting = deque(Task(op, client, t) for client in clients)
+        while waiting or self.busy:
+            while waiting and self.idle:
+                self._give(waiting.popleft(), reply)
+            for reference in self._answered():
+                if reference in self.starting:
+                    self._welcome(reference)
+                    continue
+                actor, task = self.busy.pop(reference)
+                try:
+                    answer, meta, upload, self._state = self.ray.get(reference)
+                except self._deaths as problem:
+                    self._replace(actor, task, problem)
+                    waiting.appendleft(task)
+                    continue
+                self.idle.append(actor)
+                if answer["ok"]:
+                    yield Outcome(task.client, meta, upload, answer.get("digest", ""))
+                else:
+                    yield Outcome(task.client, error=error_of(answer, task.client, task.t))
+
+    def keep(self, client: int) -> None:
+        self.table.write(client, _tensors(self._state))
+
+    # Actors
+
+    @property
+    def _deaths(self) -> tuple[type[BaseException], ...]:
+        """What Ray raises where an actor, its node, or the answer it left there is gone."""
+        e = self.ray.exceptions
+        return (e.RayActorError, e.ObjectLostError, e.WorkerCrashedError, e.NodeDiedError, e.OutOfMemoryError)
+
+    def _start(self) -> None:
+        allocator = {"env_vars": {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", ALLOCATOR)}}
+        remote = self.ray.remote(
+            num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=allocator
+        )(Actor)
+        actor = remote.remote()
+        self.starting[actor.prepare.remote(self.job.config.to_toml(), sys.path)] = actor
+
+    def _welcome(self, reference: Any) -> None:
+        actor = self.starting.pop(reference)
+        try:
+            answer = self.ray.get(reference)
+        except self._deaths:
+            self._start()  # its place was gone before it worked; a missing package would repeat, so:
+            self.failed_starts = getattr(self, "failed_starts", 0) + 1
+            if self.failed_starts >= MAX_DEATHS * self.count:
+                raise EngineError(
+                    f"Ray actors died {self.failed_starts} times while starting; "
+                    "is the same fedpurin installed on every node? Look into Ray's logs"
+                ) from None
+            return
+        if not answer["ok"]:
+            raise error_of(answer, 0, 0)
+        self.idle.append(actor)
+
+    def _give(self, task: Task, reply: Reply) -> None:
+        task.start(reply)
+        actor = self.idle.pop()
+        state = _arrays({name: rows[task.client] for name, rows in self.table.rows.items()})
+        order: Order = {"op": task.op, "client": task.client, "t": task.t}
+        reference = actor.work.remote(order, task.reply, state if task.op != "initial" else {})
+        self.busy[reference] = (actor, task)
+
+    def _answered(self) -> list[Any]:
+        references = [*self.busy, *self.starting]
+        timeout = None if self.busy else START_SECONDS
+        done, _ = self.ray.wait(references, num_returns=1, timeout=timeout)
+        if not done:
+            raise EngineError(
+                f"no Ray actor could start within {START_SECONDS} s; the cluster has no free CPU: "
+                "add a node, or stop what occupies it (ray status shows it)"
+            )
+        return list(done)
+
+    def _replace(self, actor: Any, task: Task, problem: BaseException) -> None:
+        task.deaths += 1
+        if task.deaths >= MAX_DEATHS:
+            raise EngineError(
+                f"Ray actors died {task.deaths} times at client {task.client} in round {task.t}; "
+                f"is there enough memory on the nodes? Ray says: {problem}"
+            )
+        self.ray.kill(actor)  # it may only be out of reach
+        self._start()
+
+
+class Actor:
+    """Runs in a process of its own, somewhere in the cluster. Holds no client's state between tasks."""
+
+    def prepare(self, config: str, path: list[str]) -> dict[str, Any]:
+        prepare_process()
+        sys.path[:0] = [p for p in path if p not in sys.path]
+        self.site = build_site(config)
+        if isinstance(self.site, Site):
+            return {"ok": True}
+        return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}
+
+    def work(
+        self, order: Order, reply: bytes | None, state: Arrays
+    ) -> tuple[dict[str, Any], bytes, bytes | None, Arrays]:
+        answer, meta, upload, after = answer_to(self.site, order, reply, lambda client: _tensors(state))
+        return answer, meta, upload, _arrays(after)
+
+    def process(self) -> int:
+        return os.getpid()
+
+
+def _arrays(state: dict[str, Tensor]) -> Arrays:
+    return {name: tensor.numpy() for name, tensor in state.items()}
+
+
+def _tensors(arrays: Arrays) -> dict[str, Tensor]:
+    """Copies: what comes from Ray's object store is read-only and shared."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtraError("ray", "engine = ray") from None
+    return ray

@@ -1,0 +1,110 @@
+"""A worker process of the local engine: `python -m fedpurin.engines.worker FD`.
+
+Frames on the socket are JSON, followed by raw bytes where the JSON announces them:
+    in   {"config", "spec", "clients", "table", "slots", "scratch", "slot"}      once
+    in   {"op": "initial" | "work" | "finish", "client", "t", "reply": bool} [reply]
+    out  {"ok": true, "upload": bool, "digest"} meta [upload]    or    {"ok": false, "kind", "message"}
+A result is written to the worker's own scratch row; the parent copies it once it has the answer, so a
+worker that dies half-way leaves its client's state as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fedpurin.config import Config
+from fedpurin.engines.site import Site, State
+from fedpurin.engines.table import Spec, StateTable
+from fedpurin.errors import FedpurinError
+from fedpurin.job import Job
+from fedpurin.train import prepare_process
+
+Order = dict[str, Any]
+"""op, client, t; and, on the socket, whether a reply follows."""
+
+Answer = dict[str, Any]
+"""ok, and then upload and digest, or the kind of the error and its message."""
+
+
+def main(descriptor: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    prepare_process()
+    connection = Connection(descriptor)
+    try:
+        hello = json.loads(connection.recv_bytes())
+    except (EOFError, OSError):
+        return  # stopped before it began
+    sys.path[:0] = [p for p in hello["path"] if p not in sys.path]
+    site = build_site(hello["config"])
+    spec = Spec.from_json(hello["spec"])
+    table = StateTable(spec, hello["clients"], hello["table"])
+    scratch = StateTable(spec, hello["slots"], hello["scratch"])
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone, perhaps in the middle of a message
+        _serve(connection, site, table, scratch, hello["slot"])
+
+
+def build_site(config: str) -> Site | Answer:
+    """The client side of a job, or the answer to every order where it cannot be built here."""
+    try:
+        return Site(Job.build(Config.from_text(config)))
+    except Exception as problem:
+        return refusal(problem)
+
+
+def refusal(problem: Exception) -> Answer:
+    if isinstance(problem, FedpurinError):
+        return {"ok": False, "kind": type(problem).__name__, "message": str(problem)}
+    return {"ok": False, "kind": "", "message": "".join(traceback.format_exception(problem))}
+
+
+def _serve(
+    connection: Connection, site: Site | Answer, table: StateTable, scratch: StateTable, slot: int
+) -> None:
+    while True:
+        order = json.loads(connection.recv_bytes())
+        reply = connection.recv_bytes() if order["reply"] else None
+        answer, meta, upload, state = answer_to(site, order, reply, table.read)
+        if answer["ok"]:
+            scratch.write(slot, state)
+        connection.send_bytes(json.dumps(answer).encode())
+        if answer["ok"]:
+            connection.send_bytes(meta)
+            if upload is not None:
+                connection.send_bytes(upload)
+
+
+def answer_to(
+    site: Site | Answer, order: Order, reply: bytes | None, read: Callable[[int], State]
+) -> tuple[Answer, bytes, bytes | None, State]:
+    """Does one task: the answer, the meta data, the upload, and the client's state after it."""
+    if not isinstance(site, Site):
+        return site, b"", None, {}
+    try:
+        return _obey(site, order, reply, read)
+    except Exception as problem:
+        return refusal(problem), b"", None, {}
+
+
+def _obey(
+    site: Site, order: Order, reply: bytes | None, read: Callable[[int], State]
+) -> tuple[Answer, bytes, bytes | None, State]:
+    client, t = order["client"], order["t"]
+    if order["op"] == "initial":
+        return {"ok": True, "upload": False}, b"", None, site.initial_state(client)
+    data, state = site.job.client_data(client), read(client)
+    if order["op"] == "finish":
+        finish = site.finish(client, t, reply, state, data)
+        return {"ok": True, "upload": False, "digest": finish.digest.hex()}, finish.meta, None, finish.state
+    work = site.work(client, t, reply, state, data)
+    return {"ok": True, "upload": work.upload is not None}, work.meta, work.upload, work.state
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,145 @@
+"""The front door: an nginx configuration that lets sites reach the fleet paths of the SuperLink and nothing
+else.
+
+Flower's SuperLink serves three things on one port: the fleet interface that sites need, and beside it a
+control and a runtime interface without any login, with which anyone could run programs on the server and
+on every site. So the SuperLink listens on loopback only, and nginx passes on exactly the requests listed
+here, compared as they were received: method and undecoded path together. Everything else gets 404. (Not
+403: Flower takes that to mean that its run has ended, and waits for ever.)
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedpurin.errors import EngineError
+from fedpurin.federation.keys import ServerKeys
+
+# register-node and unregister-node are left out: only nodes without a registered key use them.
+FLEET_CALLS = (
+    "activate-node",
+    "deactivate-node",
+    "send-node-heartbeat",
+    "pull-messages",
+    "push-messages",
+    "get-run",
+    "get-fab",
+    "pull-object",
+    "push-object",
+    "confirm-message-received",
+)
+
+
+@dataclass(frozen=True)
+class FrontDoor:
+    """Where nginx listens, where it passes requests on to, and its limits."""
+
+    keys: ServerKeys
+    listen: str  # address:port
+    superlink_port: int
+    folder: Path  # temporary files and logs of nginx
+    max_body_mb: int = 64  # has to exceed the largest message, or rounds hang
+    connections_per_address: int = 16
+    requests_per_second: int = 20
+    burst: int = 200
+
+    def config(self) -> str:
+        """The text of nginx.conf."""
+        # A regular expression, since plain strings in a map are compared without regard to case.
+        allowed = f'        "~^POST /v1/fleet/({"|".join(FLEET_CALLS)})$" 1;'
+        quoted = {name: f'"{self.keys.path(name).resolve()}"' for name in _KEY_FILES}
+        folder = self.folder.resolve()
+        temporary = "\n".join(
+            f'    {kind}_temp_path "{folder}/tmp-{kind}";'
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        return f"""\
+# Written by fedpurin. Method and raw path must match exactly; all else is 404.
+daemon off;
+worker_processes 1;
+pid "{folder}/nginx.pid";
+error_log "{folder}/nginx-error.log" warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    server_tokens off;
+    default_type application/octet-stream;
+{temporary}
+
+    map "$request_method $request_uri" $fleet {{
+        default 0;
+{allowed}
+    }}
+    limit_conn_zone $binary_remote_addr zone=addresses:1m;
+    limit_req_zone $binary_remote_addr zone=requests:1m rate={self.requests_per_second}r/s;
+
+    upstream superlink {{
+        server 127.0.0.1:{self.superlink_port};
+        keepalive 16;
+        keepalive_timeout 4s;  # below the SuperLink's own 5 s, so that it never hangs up first
+    }}
+    server {{
+        listen {self.listen} ssl;
+        ssl_certificate {quoted["public.pem"]};
+        ssl_certificate_key {quoted["public.key"]};
+        ssl_protocols TLSv1.2 TLSv1.3;
+        client_max_body_size {self.max_body_mb}m;
+        client_body_timeout 30s;
+        limit_conn addresses {self.connections_per_address};
+        limit_conn_status 503;  # Flower tries again after 502, 503 and 504 only
+        limit_req zone=requests burst={self.burst} nodelay;
+        limit_req_status 503;
+
+        error_page 400 =404 /nothing;  # what nginx itself refuses, such as paths that leave the root
+        if ($fleet = 0) {{ return 404; }}
+        location / {{
+            proxy_pass https://superlink;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host localhost;
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+            proxy_ssl_trusted_certificate {quoted["ca.pem"]};
+            proxy_read_timeout 120s;
+            proxy_request_buffering off;  # no temporary files, so the folder may be private
+            proxy_max_temp_file_size 0;
+        }}
+    }}
+}}
+"""
+
+    def write(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "nginx.conf"
+        path.write_text(self.config())
+        return path
+
+    def command(self) -> list[str]:
+        """What to run. Works without root when the port is above 1023."""
+        path = self.write().resolve()
+        return [
+            find_nginx(),
+            "-p",
+            str(self.folder.resolve()),
+            "-e",
+            f"{self.folder.resolve()}/nginx-error.log",
+            "-c",
+            str(path),
+        ]
+
+
+_KEY_FILES = ("public.pem", "public.key", "ca.pem")
+
+
+def find_nginx() -> str:
+    """The nginx program, also where it is installed outside the PATH of ordinary accounts."""
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+    if not found:
+        raise EngineError(
+            "nginx is not installed, and the server is not opened to the network without it: "
+            "install it (Debian: apt install nginx-light), or try things on this machine with "
+            "`fedpurin federation up`"
+        )
+    return found

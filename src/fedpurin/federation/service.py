@@ -1,0 +1,149 @@
+"""Processes that a federation is made of: each with a log file, none outliving its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from fedpurin.errors import EngineError
+from fedpurin.federation import guard
+
+STOP_SECONDS = guard.GRACE_SECONDS + 5.0
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """The environment of every Flower process: no telemetry, no update checks, no installs, one private home.
+
+    A variable that the user has set stays as it is; that is how one asks for telemetry.
+    """
+    env = dict(os.environ)
+    quiet = {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "OMP_NUM_THREADS": "1",  # clients of one machine share its cores
+    }
+    for name, value in quiet.items():
+        env.setdefault(name, value)
+    env["FLWR_HOME"] = str(home)
+    env["PYTHONUNBUFFERED"] = "1"
+    # Flower starts its helpers by name: they have to be those of this very Python.
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
+    source = str(Path(__file__).resolve().parents[2])
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [source, env.get("PYTHONPATH", "")]))
+    return env
+
+
+def program(name: str) -> str:
+    """The full path of one of Flower's commands."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise EngineError(
+            f"the command {name} is not installed beside {sys.executable}: reinstall fedpurin[flower]"
+        )
+    return str(path)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that nobody uses at the moment."""
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        return int(sock.getsockname()[1])
+
+
+class Service:
+    """One long-running command under a guard. Use it as a context manager, or call `stop`."""
+
+    def __init__(
+        self, name: str, command: list[str], *, log: Path, env: dict[str, str] | None = None
+    ) -> None:
+        self.name, self.log = name, log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", guard.__file__, *command],
+                stdin=subprocess.PIPE,  # the guard ends when this pipe closes, so also when we are killed
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,  # Ctrl-C reaches us alone; we then stop things in order
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def tail(self, lines: int = 5) -> str:
+        """The end of the log, for error messages."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").strip().splitlines()[-lines:])
+        return ""
+
+    def close(self) -> None:
+        """Tell the guard to end everything, without waiting."""
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+
+    def stop(self) -> None:
+        self.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree at once, as when a machine loses power."""
+        pids = [self.pid, *guard.descendants(self.pid)]
+        guard.signal_all(pids, signal.SIGKILL)
+        self._process.wait()
+        self.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def stop_all(services: list[Service]) -> None:
+    """Stop several at the same time."""
+    for service in services:
+        service.close()
+    for service in services:
+        service.stop()
+
+
+def wait_healthy(service: Service, url: str, *, ca: Path | None = None, timeout: float = 180.0) -> None:
+    """Wait until `url` answers 200. Raises EngineError when the process ends first or time is up."""
+    context = ssl.create_default_context(cafile=str(ca)) if ca else None
+    # Loopback traffic must not take a detour over the user's HTTP proxy.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if not service.alive():
+            raise EngineError(
+                f"{service.name} stopped while starting; its log {service.log} ends: {service.tail(3)}"
+            )
+        with contextlib.suppress(urllib.error.URLError, OSError), opener.open(url, timeout=5) as response:
+            if response.status == 200:
+                return
+        time.sleep(0.1)
+    raise EngineError(f"{service.name} did not answer at {url} within {timeout:.0f} s; see {service.log}")

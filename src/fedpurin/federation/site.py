@@ -1,0 +1,130 @@
+"""What `fedpurin federation client` does: one site of a federation, until the run is over."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedpurin.errors import ConfigError, EngineError
+from fedpurin.federation.cluster import super_node
+from fedpurin.federation.keys import SiteKeys, load_site_keys
+from fedpurin.federation.launch import new_lines
+from fedpurin.federation.preflight import check_server, is_loopback, split_address
+from fedpurin.federation.progress import PROGRESS, Console, describe_site, say, stoppable
+from fedpurin.federation.service import Service
+
+POLL_SECONDS = 0.2
+LAST_REPLY_SECONDS = 60.0
+SENT = ("Sent successfully", "Failed to send", "Ignoring reply")  # how a SuperNode logs the fate of a reply
+INTERRUPTED = 130
+
+
+def client(
+    *,
+    state: Path,
+    console: Console,
+    data: str = "",
+    key_folder: Path | None = None,
+    server: str | None = None,
+    client_id: int | None = None,
+) -> int:
+    """Take part in a federation with this site's own data, until its run is over."""
+    keys = load_site_keys(key_folder) if key_folder else None
+    address, number = _who_and_where(keys, server, client_id)
+    check_server(address, keys.ca if keys else None)
+    data = _checked_data(data)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    progress = state / PROGRESS
+    seen = progress.stat().st_size if progress.exists() else 0
+    settings = {"partition-id": number, "state-dir": str(state.resolve()), "data": data}
+    with stoppable(), alone(state), super_node(state / "node", address, settings, keys) as node:
+        say(console, f"client {number} reports to {address} and waits for work; state is kept in {state}")
+        say(console, "Ctrl-C stops it; started again with the same --state it goes on where it was")
+        try:
+            while True:
+                lines, seen = new_lines(progress, seen)
+                for line in lines:
+                    say(console, describe_site(line))
+                    if line.get("final"):
+                        _await_last_reply(node)
+                        node.kill()  # a node that signs off takes replies with it that nobody has read yet
+                        return 0
+                if not node.alive():
+                    raise EngineError(explain(node, address))
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            say(console, "stopped; start it again with the same --state to go on")
+            return INTERRUPTED
+
+
+def _who_and_where(keys: SiteKeys | None, server: str | None, client_id: int | None) -> tuple[str, int]:
+    address = server or (keys.server if keys else None)
+    if address is None:
+        raise ConfigError(
+            "name the server: --server host:port, or --keys FOLDER with the folder you were given"
+        )
+    host, _ = split_address(address)
+    if keys is None:
+        if not is_loopback(host):
+            raise ConfigError(
+                f"{host} is not this machine, and without keys nothing is encrypted: pass the folder that "
+                "the server's operator gave you with --keys FOLDER"
+            )
+        if client_id is None:
+            raise ConfigError("without --keys say which client this is: --client 0")
+        return address, client_id
+    if client_id is not None and client_id != keys.client:
+        raise ConfigError(f"{keys.folder} is the folder of client {keys.client}, not of client {client_id}")
+    return address, keys.client
+
+
+def _checked_data(data: str) -> str:
+    """Whether the data can be read shows now, not in the first round."""
+    if not data:
+        return ""
+    from fedpurin.data import load_own
+
+    path = Path(data).expanduser()
+    spec = str(path.resolve()) if path.exists() else data
+    load_own(spec)
+    return spec
+
+
+@contextlib.contextmanager
+def alone(state: Path) -> Iterator[None]:
+    """Two clients on one state directory would spoil each other's memory."""
+    descriptor = os.open(state / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"{state} is in use by another client: give each its own --state") from None
+    finally:
+        os.close(descriptor)
+
+
+def _await_last_reply(node: Service) -> None:
+    """The final digest still has to reach the server."""
+    position = node.log.stat().st_size
+    deadline = time.monotonic() + LAST_REPLY_SECONDS
+    while node.alive() and time.monotonic() < deadline:
+        with node.log.open("rb") as file:
+            file.seek(position)
+            if any(word in file.read().decode(errors="replace") for word in SENT):
+                return
+        time.sleep(POLL_SECONDS)
+
+
+def explain(node: Service, address: str) -> str:
+    """Why a SuperNode gave up, from its log, in one line."""
+    text = node.tail(40)
+    if "[code:" in text or "404" in text or "401" in text or "UNAUTHENTICATED" in text.upper():
+        return (
+            f"the server at {address} does not know this site's key: ask its operator whether this folder "
+            f"belongs to the federation that runs now; see {node.log}"
+        )
+    return f"the SuperNode stopped; its log {node.log} ends: {' '.join(node.tail(3).split())}"

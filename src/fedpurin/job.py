@@ -1,0 +1,141 @@
+"""A configuration made concrete: method, model layout, data and who holds what.
+
+Every process of every engine builds the same job from the same configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedpurin import data, models
+from fedpurin.config import Config
+from fedpurin.errors import ConfigError
+from fedpurin.layout import Layout, Selection
+from fedpurin.methods import METHODS, Method
+from fedpurin.train import ClientData, key
+
+
+def build_method(config: Config) -> Method:
+    """The method with those of the [method] settings that it has."""
+    kind = METHODS[config.run.method]
+    return kind(**{f.name: getattr(config.method, f.name) for f in fields(kind)})
+
+
+@dataclass(frozen=True)
+class Job:
+    config: Config
+    shape: tuple[int, ...]  # of one sample
+    class_names: list[str]
+    dataset: data.Dataset | None  # None where every site brings its own data
+    split: data.Split | None
+
+    @classmethod
+    def build(cls, config: Config) -> Job:
+        if config.data.dataset == "own":
+            return cls._for_own_data(config)
+        folder = Path(config.data.dir) if config.data.dir else None
+        dataset = data.load(config.data.dataset, folder)
+        split = _split(config, dataset)
+        if split.clients != config.run.clients:
+            config = replace(config, run=replace(config.run, clients=split.clients))
+        return cls(config, tuple(dataset.train_x.shape[1:]), dataset.classes, dataset, split)
+
+    @classmethod
+    def _for_own_data(cls, config: Config) -> Job:
+        shape, classes = config.data.shape, config.data.classes
+        if not shape or classes < 2:
+            raise ConfigError(
+                "data.dataset = own needs data.shape (e.g. [3, 32, 32]) and data.classes (at least 2), "
+                f"not {list(shape)} and {classes}"
+            )
+        return cls(config, shape, [str(c) for c in range(classes)], None, None)
+
+    @cached_property
+    def method(self) -> Method:
+        return build_method(self.config)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of(self.model(0), self.config.model.head or None)
+
+    @cached_property
+    def selection(self) -> Selection:
+        return self.layout.select(self.method.exchanged(self.layout))
+
+    def model(self, client: int) -> nn.Module:
+        """A new model with this client's own initial values."""
+        seed = key(self.config.run.seed, "initial model", client)
+        model = models.build(self.config.model.name, self.shape, len(self.class_names), seed)
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def client_data(self, client: int) -> ClientData:
+        assert self.dataset is not None
+        assert self.split is not None
+        train, test = (torch.from_numpy(side[client]) for side in (self.split.train, self.split.test))
+        d = self.dataset
+        return ClientData(d.train_x[train], d.train_y[train], d.test_x[test], d.test_y[test])
+
+    def train_samples(self) -> list[int]:
+        assert self.split is not None
+        return [len(indices) for indices in self.split.train]
+
+    def describe_clients(self) -> dict[str, Any]:
+        """For clients.json: how many samples of which class each client holds."""
+        if self.dataset is None or self.split is None:
+            return {"classes": self.class_names}
+        names, d = self.class_names, self.dataset
+        counts = [
+            [data.class_counts(y, indices, len(names)).tolist() for indices in side]
+            for y, side in ((d.train_y, self.split.train), (d.test_y, self.split.test))
+        ]
+        return {
+            "classes": names,
+            "train_samples": [len(i) for i in self.split.train],
+            "test_samples": [len(i) for i in self.split.test],
+            "train_counts": counts[0],
+            "test_counts": counts[1],
+            "split_fingerprint": self.split.fingerprint,
+        }
+
+    def describe_layout(self) -> dict[str, Any]:
+        exchanged = {layer.name for layer in self.selection.layers}
+        return {
+            "parameters": self.layout.total,
+            "exchanged": self.selection.d,
+            "fingerprint": self.selection.fingerprint.hex(),
+            "layers": [
+                {
+                    "name": layer.name,
+                    "shape": list(layer.shape),
+                    "size": layer.size,
+                    "kind": layer.kind,
+                    "exchanged": layer.name in exchanged,
+                }
+                for layer in self.layout.layers
+            ],
+        }
+
+
+def _split(config: Config, dataset: data.Dataset) -> data.Split:
+    if config.data.split_file:
+        split = data.Split.load(Path(config.data.split_file))
+        split.check_fits(len(dataset.train_y), len(dataset.test_y))
+        return split
+    return data.make_split(
+        config.data.partition,
+        dataset.train_y.numpy(),
+        dataset.test_y.numpy(),
+        clients=config.run.clients,
+        seed=config.run.seed,
+        train_samples=config.data.train_samples,
+        test_samples=config.data.test_samples,
+        alpha=config.data.alpha,
+        classes_per_client=config.data.classes_per_client,
+        num_classes=len(dataset.classes),
+    )

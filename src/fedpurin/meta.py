@@ -1,0 +1,58 @@
+"""What a client says beside its upload: its sample count and, unless switched off, its metrics.
+
+A fixed byte form, so that every engine counts the same. Little-endian:
+    u32 samples
+    and only with metrics: u32 round that `merged` belongs to (0: not measured),
+    three times (merged, trained, upload) u32 correct, u32 total, f64 sum of the losses,
+    f64 seconds of training, of evaluation, of everything else
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from fedpurin.errors import CorruptError
+from fedpurin.train import Score
+
+_COUNT = struct.Struct("<I")
+_METRICS = struct.Struct("<I" + "IId" * 3 + "ddd")
+_NOTHING = Score(0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class Meta:
+    samples: int
+    merged_round: int = 0
+    merged: Score | None = None
+    trained: Score | None = None
+    upload: Score | None = None
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # train, evaluate, the rest
+
+    def to_bytes(self, share_metrics: bool = True) -> bytes:
+        count = _COUNT.pack(self.samples)
+        if not share_metrics:
+            return count
+        scores = [s or _NOTHING for s in (self.merged, self.trained, self.upload)]
+        flat = [number for s in scores for number in (s.correct, s.total, s.loss_sum)]
+        return count + _METRICS.pack(self.merged_round, *flat, *self.seconds)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Meta:
+        if len(data) not in (_COUNT.size, _COUNT.size + _METRICS.size):
+            whole = _COUNT.size + _METRICS.size
+            raise CorruptError(
+                f"sample count and metrics take {_COUNT.size} or {whole} bytes, not {len(data)}"
+            )
+        (samples,) = _COUNT.unpack_from(data)
+        if samples < 1:
+            raise CorruptError("a client reports 0 training samples")
+        if len(data) == _COUNT.size:
+            return cls(samples)
+        merged_round, *numbers = _METRICS.unpack_from(data, _COUNT.size)
+        scores = [Score(*numbers[i : i + 3]) for i in (0, 3, 6)]
+        for s in scores:
+            if s.correct > s.total:
+                raise CorruptError(f"a client reports {s.correct} correct answers of {s.total}")
+        merged, trained, upload = (s if s.total else None for s in scores)
+        return cls(samples, merged_round, merged, trained, upload, tuple(numbers[9:12]))

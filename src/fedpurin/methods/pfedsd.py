@@ -1,0 +1,64 @@
+"""pFedSD: FedAvg's exchange; locally each client also learns from its own model of the round before.
+
+loss = CE + lambda * temp^2 * KL(teacher || student) on temperature-softened logits, batch mean. The
+teacher is the client's model at the end of its previous local training; it runs without gradients and
+in training mode, so that its batch norm uses the statistics of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from fedpurin.layout import Layout
+from fedpurin.messages import Message
+from fedpurin.methods.base import Fit, Memory, Method
+
+
+@dataclass(frozen=True)
+class PFedSD(Method):
+    name: ClassVar[str] = "pfedsd"
+    label: ClassVar[str] = "pFedSD"
+
+    distill: float = 0.5  # lambda
+    temperature: float = 3.0  # temp
+
+    def memory(self, layout: Layout, n: int) -> Memory:
+        return {
+            "teacher": torch.zeros(n, layout.total),
+            "teacher_round": torch.zeros(n, 1, dtype=torch.int64),  # 0: there is none yet
+        }
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: Memory) -> Tensor:
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
+        if not memory["teacher_round"].any():
+            return loss
+        temp = self.temperature
+        with torch.no_grad():
+            soft_targets = F.log_softmax(_teacher_logits(model, x, memory["teacher"][0]) / temp, dim=1)
+        divergence = F.kl_div(
+            F.log_softmax(logits / temp, dim=1), soft_targets, reduction="batchmean", log_target=True
+        )
+        return loss + self.distill * temp**2 * divergence
+
+    def upload(self, fit: Fit, memory: Memory) -> tuple[Message | None, Memory]:
+        taught = torch.full_like(memory["teacher_round"], fit.t)
+        message = Message(fit.selection.take(fit.end_nD))
+        return message, memory | {"teacher": fit.end_nD, "teacher_round": taught}
+
+
+def _teacher_logits(model: nn.Module, x: Tensor, teacher_D: Tensor) -> Tensor:
+    """The model's own forward pass with other parameters; its running statistics are left alone."""
+    replaced: dict[str, Tensor] = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    start = 0
+    for name, p in model.named_parameters():
+        replaced[name] = teacher_D[start : start + p.numel()].view(p.shape)
+        start += p.numel()
+    logits: Tensor = functional_call(model, replaced, (x,))
+    return logits

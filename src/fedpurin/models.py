@@ -1,0 +1,137 @@
+"""The paper's ResNet-8 and ResNet-10, a small CNN, an MLP, or any `package.module:function`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpurin.errors import ModelError
+from fedpurin.plugins import load_function
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """One basic block per stage; a 7x7 stride-2 convolution and a max-pool before them."""
+
+    def __init__(self, channels: int, classes: int, stages: tuple[int, ...]) -> None:
+        super().__init__()
+        self.pre_conv = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.pre_bn = nn.BatchNorm2d(64)
+        blocks, width = [], 64
+        for i, stage in enumerate(stages):
+            blocks.append(BasicBlock(width, stage, stride=1 if i == 0 else 2))
+            width = stage
+        self.stages = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(width, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.pre_bn(self.pre_conv(x))), 3, stride=2, padding=1)
+        return self.classifier(self.stages(x).mean(dim=(2, 3)))
+
+
+class SmallCNN(nn.Module):
+    """Two convolutions with batch norm and a linear head: trains in seconds on a laptop."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 16, 5, stride=2, padding=2, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.conv2 = nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(32)
+        self.hidden = nn.Linear(32 * 4 * 4, 64)
+        self.classifier = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn2(self.conv2(x)))
+        x = F.adaptive_avg_pool2d(x, 4).flatten(1)
+        return self.classifier(F.relu(self.hidden(x)))
+
+
+class MLP(nn.Module):
+    """Two hidden layers; takes inputs of any shape."""
+
+    def __init__(self, inputs: int, classes: int, width: int = 128) -> None:
+        super().__init__()
+        self.hidden1 = nn.Linear(inputs, width)
+        self.hidden2 = nn.Linear(width, width)
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.hidden1(x.flatten(1)))
+        return self.classifier(F.relu(self.hidden2(x)))
+
+
+def _inputs(shape: tuple[int, ...]) -> int:
+    return int(torch.tensor(shape).prod())
+
+
+BUILDERS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+    "resnet8": lambda shape, classes: ResNet(shape[0], classes, (64, 128, 256)),
+    "resnet10": lambda shape, classes: ResNet(shape[0], classes, (64, 128, 256, 512)),
+    "cnn": lambda shape, classes: SmallCNN(shape[0], classes),
+    "mlp": lambda shape, classes: MLP(_inputs(shape), classes),
+}
+
+
+def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """A new model whose initial values depend on `seed` alone.
+
+    `name` is one of BUILDERS, or `package.module:function`; such a function is called with what it
+    takes of shape= (channels, height, width) and classes=.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if ":" in name:
+            model = _build_own(name, shape, classes)
+        elif name in BUILDERS:
+            if name != "mlp" and len(shape) != 3:
+                raise ModelError(
+                    f"model {name!r} needs images (channels, height, width), not shape {shape}; use mlp"
+                )
+            model = BUILDERS[name](shape, classes)
+        else:
+            known = ", ".join(BUILDERS)
+            raise ModelError(f"unknown model {name!r}; choose one of {known}, or package.module:function")
+    return model
+
+
+def _build_own(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    function = load_function(name, ModelError)
+    offered = {"shape": shape, "classes": classes}
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = {k: v for k, v in offered.items() if takes_all or k in {p.name for p in parameters}}
+    try:
+        model = function(**given)
+    except Exception as problem:  # whatever the user's function raises
+        raise ModelError(f"{name} failed: {type(problem).__name__}: {problem}") from problem
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{name} returned {type(model).__name__}, not a torch.nn.Module")
+    return model

@@ -1,0 +1,31 @@
+"""`package.module:function`: how users name their own models and data."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fedpurin.errors import FedpurinError
+
+
+def load_function(name: str, error: type[FedpurinError]) -> Callable[..., Any]:
+    """Import what `package.module:function` names; the current directory is searched too."""
+    module_name, _, function_name = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as problem:
+        raise error(
+            f"cannot import {module_name!r} of {name!r} ({problem}); "
+            "run from the folder that holds it, or set PYTHONPATH"
+        ) from problem
+    except Exception as problem:  # whatever the user's module raises
+        raise error(f"{module_name!r} of {name!r} fails: {type(problem).__name__}: {problem}") from problem
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise error(f"module {module_name!r} has no function {function_name!r}")
+    return function  # type: ignore[no-any-return]

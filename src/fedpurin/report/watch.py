@@ -1,0 +1,220 @@
+"""Follow a running job in the terminal: `fedpurin watch RUN`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from fedpurin.errors import RunError
+from fedpurin.report.files import read_toml
+from fedpurin.report.load import MIB, MOMENTS
+from fedpurin.report.style import MOMENT_LABELS, method_label
+from fedpurin.report.views import duration, mib, percent
+
+POLL_SECONDS = 1.0
+BARS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 40
+QUIET_FACTOR = 10  # silence of so many rounds is worth a word
+
+
+@dataclass
+class Tail:
+    """New whole lines of a growing file, read from where the last reading ended."""
+
+    file: Path
+    offset: int = 0
+
+    def lines(self) -> list[dict[str, Any]] | None:
+        """None when the file was cut: a resumed run starts again from its last checkpoint."""
+        try:
+            size = self.file.stat().st_size
+            if size < self.offset:
+                self.offset = 0
+                return None
+            with self.file.open("rb") as stream:
+                stream.seek(self.offset)
+                fresh = stream.read()
+        except FileNotFoundError:
+            return []
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        return [json.loads(line) for line in whole.splitlines() if line.strip()]
+
+
+@dataclass
+class Progress:
+    """What is known of the run so far."""
+
+    path: Path
+    method: str
+    planned: int
+    clients: int
+    rounds: int = 0
+    curves: dict[str, dict[int, float]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    sent: int = 0  # bytes, both ways
+    failed: int = 0
+
+    def take(self, line: dict[str, Any]) -> None:
+        if not line.get("final"):
+            self.rounds = int(line["round"])
+            self.failed += len(line.get("failed") or [])
+        self.seconds.append(float((line.get("seconds") or {}).get("round") or 0.0))
+        for moment in MOMENTS:
+            part = line.get(moment) or {}
+            ids = part.get("clients", line.get("clients", []))
+            rounds = part.get("round", [line["round"]] * len(ids))
+            values: dict[int, list[float]] = {}
+            for t, value in zip(rounds, part.get("accuracy") or [], strict=False):
+                if value is not None:
+                    values.setdefault(t, []).append(value)
+            curve = self.curves.setdefault(moment, {})
+            curve |= {t: sum(known) / len(known) for t, known in values.items()}
+
+    def latest(self, moment: str) -> float | None:
+        curve = self.curves.get(moment)
+        return curve[max(curve)] if curve else None
+
+    def seconds_left(self) -> float | None:
+        recent = self.seconds[-5:]
+        return sum(recent) / len(recent) * (self.planned - self.rounds) if recent else None
+
+    def mib_per_client(self) -> float:
+        return self.sent / MIB / max(self.clients, 1)
+
+    def line(self) -> str:
+        """One line for logs and pipes."""
+        parts = [f"round {self.rounds}/{self.planned}"]
+        parts += [
+            f"{MOMENT_LABELS[moment]} {percent(value)}"
+            for moment in ("upload", "merged")
+            if (value := self.latest(moment)) is not None
+        ]
+        parts.append(f"{mib(self.mib_per_client())} per client")
+        left = self.seconds_left()
+        if left:
+            parts.append(f"{duration(left)} left")
+        return ", ".join(parts)
+
+
+def sparkline(values: list[float], width: int = SPARK_WIDTH) -> str:
+    """A curve in one line of text; the most recent values when there are more than fit."""
+    shown = values[-width:]
+    if not shown:
+        return ""
+    low, high = min(shown), max(shown)
+    step = (high - low) or 1.0
+    return "".join(BARS[min(int((value - low) / step * len(BARS)), len(BARS) - 1)] for value in shown)
+
+
+def watch(
+    run_dir: Path | str,
+    console: Console,
+    follow: bool = True,
+    *,
+    wait: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Show a run's progress until its result.json appears. Ctrl-C ends the watching, not the run."""
+    path = Path(run_dir)
+    follower = Follower(path, clock)
+    try:
+        if console.is_terminal:
+            with Live(follower.panel(), console=console, auto_refresh=False) as live:
+                while not follower.step() and follow:
+                    live.update(follower.panel(), refresh=True)
+                    wait(POLL_SECONDS)
+                live.update(follower.panel(), refresh=True)
+        else:
+            _print_lines(follower, console, follow, wait)
+    except KeyboardInterrupt:
+        console.print(f"No longer watching {path}; the run itself goes on.", highlight=False)
+        return
+    if follower.done:
+        console.print(f"Complete: {path}", highlight=False, soft_wrap=True)
+
+
+def _print_lines(follower: Follower, console: Console, follow: bool, wait: Callable[[float], None]) -> None:
+    shown = -1
+    while True:
+        done = follower.step()
+        if follower.progress.rounds != shown:
+            shown = follower.progress.rounds
+            console.print(follower.progress.line(), highlight=False, soft_wrap=True)
+        if done or not follow:
+            return
+        wait(POLL_SECONDS)
+
+
+class Follower:
+    """Reads what is new in a run directory, and draws it."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self.path, self.clock = path, clock
+        self.done = False
+        self._restart()
+
+    def _restart(self) -> None:
+        config = read_toml(self.path / "config.toml")
+        run = config.get("run", {})
+        if not isinstance(run, dict):
+            raise RunError(f"{self.path / 'config.toml'} has no section [run]")
+        self.progress = Progress(
+            self.path, str(run.get("method", "run")), int(run.get("rounds", 0)), int(run.get("clients", 0))
+        )
+        self.metrics, self.ledger = Tail(self.path / "metrics.jsonl"), Tail(self.path / "ledger.jsonl")
+        self.heard = self.clock()
+
+    def step(self) -> bool:
+        """Take in what is new; true when the run is complete."""
+        # Look for the result first: all lines were written before it.
+        done = (self.path / "result.json").exists()
+        messages, lines = self.ledger.lines(), self.metrics.lines()
+        if messages is None or lines is None:
+            self._restart()
+            messages, lines = self.ledger.lines() or [], self.metrics.lines() or []
+        self.progress.sent += sum(sum(entry["bytes"].values()) for entry in messages)
+        for line in lines:
+            self.progress.take(line)
+        if lines:
+            self.heard = self.clock()
+        self.done = done
+        return done
+
+    def panel(self) -> Table:
+        state = self.progress
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column()
+        table.add_row("run", f"{method_label(state.method)}, {state.clients} clients")
+        bar = ProgressBar(total=max(state.planned, 1), completed=state.rounds, width=SPARK_WIDTH)
+        table.add_row("round", f"{state.rounds} of {state.planned}")
+        table.add_row("", bar)
+        for moment in MOMENTS:
+            curve = state.curves.get(moment)
+            if curve:
+                values = [curve[t] for t in sorted(curve)]
+                table.add_row(MOMENT_LABELS[moment], f"{percent(values[-1])}  {sparkline(values)}")
+        table.add_row("traffic", f"{mib(state.mib_per_client())} per client, both ways")
+        left = state.seconds_left()
+        if left is not None:
+            table.add_row("time", f"{duration(sum(state.seconds))} so far, about {duration(left)} left")
+        if state.failed:
+            table.add_row("failed", f"{state.failed} client rounds")
+        if self._quiet():
+            table.add_row("", f"no news for {duration(self.clock() - self.heard)}: is the run still alive?")
+        return table
+
+    def _quiet(self) -> bool:
+        recent = self.progress.seconds[-5:]
+        usual = max(sum(recent) / len(recent), POLL_SECONDS) if recent else 60.0
+        return not self.done and self.clock() - self.heard > QUIET_FACTOR * usual

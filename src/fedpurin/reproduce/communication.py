@@ -1,0 +1,136 @@
+"""MiB per client and round, before and after beta, by the paper's rule and as sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpurin.reproduce.accuracy import Source, column_label, scale_text
+from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.store import Record
+from fedpurin.reproduce.tables import Entry, Item, Table
+
+WITH_BETA = {"fedcac", "fedpurin"}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """MiB per client and round: up before beta, up after, down before, down after."""
+
+    paper_rule: list[float | None]
+    as_sent: list[float | None]
+
+
+def traffic(records: list[Record]) -> Traffic:
+    def sides(suffix: str) -> list[float | None]:
+        found: list[float | None] = []
+        for way in ("up", "down"):
+            parts = [split_at_beta(record, way + suffix) for record in records]
+            for side in (0, 1):
+                values = np.concatenate([part[side] for part in parts])
+                found.append(float(values.mean()) if len(values) else None)
+        return found
+
+    return Traffic(sides("_paper"), sides(""))
+
+
+def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """MiB of the rounds up to beta and after it; the same rounds twice for a method without beta."""
+    values = counted_like_the_paper(record) if name == "down_paper" else record.mib(name)
+    if record.config.run.method not in WITH_BETA:
+        return values, values
+    beta = record.config.method.beta
+    return values[:beta], values[beta:]
+
+
+def counted_like_the_paper(record: Record) -> np.ndarray:
+    """[T] MiB down. Until beta the paper counts a client's critical part as sent, always.
+
+    We do not send it to a client without collaborators, for whom it is its own; a small beta makes many such.
+    """
+    values = record.mib("down_paper")
+    line, method, beta = record.line, record.config.run.method, record.config.method.beta
+    d = line["exchanged"]
+    if method == "fedcac":
+        values[:beta] = 4 * d / 2**20
+    elif method == "fedpurin" and any(line["bytes"]["outside"]):
+        outside = 4 * np.array(line["bytes"]["outside"], dtype=np.float64)[: len(values)]
+        critical = np.array(line["bytes"]["up_paper"], dtype=np.float64)[: len(values)] - -(-d // 8)
+        values[:beta] = (outside + critical)[:beta] / 2**20
+    return values
+
+
+def communication_table(source: Source, recipe: Recipe) -> Table:
+    rows: list[list[Item]] = []
+    for column in recipe.columns(source.request):
+        for row in recipe.chosen_rows(source.request):
+            records = source.records(recipe, row, column)
+            if not records:
+                continue
+            found = traffic(records)
+            expected = source.paper.traffic(column[0], row.method) or [None] * 4
+            items: list[Item] = [f"{column_label(column)}: {row.label}"]
+            items += [
+                "-" if value is None else Entry(value, None, paper)
+                for value, paper in zip(found.paper_rule, expected, strict=True)
+            ]
+            items += ["-" if value is None else Entry(value) for value in found.as_sent]
+            rows.append(items)
+    header = ["", "up, t ≤ β", "up, t > β", "down, t ≤ β", "down, t > β"]
+    header += [f"{name} as sent" for name in header[1:]]
+    notes = [
+        "MiB (2^20 bytes) per client and round by the paper's counting rule, in brackets the paper's value "
+        "and our difference (until β the critical part counts as sent to everybody, as there); then the "
+        "bytes really sent, headers and metrics included. " + scale_text(source, recipe)
+    ]
+    if source.request.scale != "paper" or source.request.rounds:
+        notes.append(
+            "The paper's figures are means over a hundred or more rounds on each side of β; ours over the "
+            "rounds of our scale, and masks shrink as training converges."
+        )
+    return Table("Communication.", header, rows, notes)
+
+
+def kept_table(source: Source, recipe: Recipe) -> Table:
+    """Layers of FedPURIN's uploads that keep clearly less than tau, in the first and in the last round."""
+    rows: list[list[Item]] = []
+    row = next(row for row in recipe.rows if row.method == "fedpurin")
+    for column in recipe.columns(source.request):
+        for record in source.records(recipe, row, column):
+            tau = record.config.method.tau
+            full = 0
+            for name, shares in record.line["kept"].items():
+                known = [share for share in shares if share is not None]
+                if known and min(known) < tau - 0.01:
+                    rows.append(
+                        [
+                            f"{column_label(column)}: {name}",
+                            f"{100 * known[0]:.1f} %",
+                            f"{100 * known[-1]:.1f} %",
+                        ]
+                    )
+                else:
+                    full += 1
+            rows.append(
+                [
+                    f"{column_label(column)}: the other {full} layers",
+                    f"τ = {100 * tau:.0f} %",
+                    f"τ = {100 * tau:.0f} %",
+                ]
+            )
+    return Table("Layers that keep less than τ.", ["", "kept, first round", "kept, last round"], rows, [])
+
+
+def saving(purin: list[Record], dense: list[Record], share_before: float) -> tuple[float, float]:
+    """Percent saved against FedAvg by the paper's rule, up and down, with beta's share of the rounds."""
+    ours, theirs = traffic(purin).paper_rule, traffic(dense).paper_rule
+    saved = []
+    for before, after in ((0, 1), (2, 3)):
+        low, high = ours[before], ours[after]
+        full = theirs[before]
+        assert low is not None
+        assert full is not None
+        mean = low if high is None else share_before * low + (1 - share_before) * high
+        saved.append(100 * (1 - mean / full))
+    return saved[0], saved[1]

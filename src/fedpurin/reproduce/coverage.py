@@ -1,0 +1,128 @@
+"""How often each parameter was critical: ridge plots and heat maps, for clients and the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpurin.report.style import METHOD_COLORS, SEQUENTIAL, matplotlib_style
+from fedpurin.reproduce.figures import _figure, save
+from fedpurin.reproduce.record import unpack_counts
+
+CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
+SERVER = (METHOD_COLORS["fedpurin"], "#f0c3a0")
+COLOURS = 3  # up to this many input channels stand side by side
+BINS = 24  # of a ridge plot, at most
+
+
+def coverage_figures(line: dict[str, Any], out: Path, name: str) -> list[Path]:
+    shown = [layer for layer in line["layers"] if "histogram" in layer]
+    with matplotlib_style():
+        return ridges(line, shown, out, f"{name}-ridge") + heat_maps(line, shown, out, f"{name}-heat")
+
+
+def layer_label(name: str) -> str:
+    parts = name.removesuffix(".weight").split(".")
+    if parts[0] == "stages":
+        return f"stage {int(parts[1]) + 1}"
+    return " ".join(parts).replace("pre_conv", "pre-conv")
+
+
+def row_names(line: dict[str, Any]) -> list[str]:
+    return [*(f"client {c}" for c in line["client_ids"]), "server"]
+
+
+def density(histogram: list[int], rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Share of the parameters by share of the rounds, in at most BINS bins -> (centres, heights)."""
+    bins = min(BINS, rounds + 1)
+    share = np.arange(rounds + 1) / max(rounds, 1)
+    place = np.minimum((share * bins).astype(int), bins - 1)
+    heights = np.bincount(place, weights=np.array(histogram, dtype=np.float64), minlength=bins)
+    return (np.arange(bins) + 0.5) / bins, heights / max(heights.sum(), 1)
+
+
+def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: str) -> list[Path]:
+    """A column per layer, a ridge per client, the server's at the bottom."""
+    names = row_names(line)
+    figure, axes = _figure(
+        figsize=(2.35 * len(shown), 0.62 * len(names) + 1.5), ncols=len(shown), sharey=True
+    )
+    for axis, layer in zip(axes[0], shown, strict=True):
+        shapes = [density(h, line["rounds"]) for h in layer["histogram"]]
+        tallest = max(
+            heights.max() for _, heights in shapes[:-1]
+        )  # clients share a scale, the server has its own
+        for place, (x, heights) in enumerate(shapes):
+            level = len(names) - 1 - place
+            color, fill = SERVER if place == len(names) - 1 else CLIENT
+            top = heights.max() / 0.9 if place == len(names) - 1 else tallest / 1.5
+            edge_x = np.concatenate([[0], x, [1]])
+            edge_y = level + np.concatenate([[heights[0]], heights, [heights[-1]]]) / top
+            axis.fill_between(edge_x, level, edge_y, color=fill, linewidth=0, zorder=place + 2)
+            axis.plot(edge_x, edge_y, color="white", linewidth=2.2, zorder=place + 2)
+            axis.plot(edge_x, edge_y, color=color, linewidth=1.2, zorder=place + 2)
+        axis.set_title(layer_label(layer["name"]), fontsize=11)
+        axis.set_xlim(0, 1)
+        axis.set_ylim(-0.05, len(names) + 0.55)
+        axis.set_xticks([0, 0.5, 1], ["0", "50", "100"])
+        axis.grid(axis="x", visible=False)
+        axis.spines["left"].set_visible(False)
+        axis.tick_params(axis="y", length=0)
+    axes[0][0].set_yticks(range(len(names)), names[::-1])
+    figure.supxlabel(
+        f"critical (server: not zero) in this percentage of {line['rounds']} rounds", fontsize=11
+    )
+    return save(figure, out, name)
+
+
+def heat_maps(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: str) -> list[Path]:
+    """A row per client and the server, a column per layer: first output kernel, or the whole classifier."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    names = row_names(line)
+    shown = [layer for layer in shown if "counts" in layer]
+    colors = LinearSegmentedColormap.from_list("coverage", SEQUENTIAL["light"])
+    pictures = [picture(layer, len(names)) for layer in shown]
+    widths = [min(max(1.0, p.shape[2] / p.shape[1]), 3.0) for p in pictures]
+    figure, axes = _figure(
+        figsize=(1.25 * sum(widths) + 1.6, 1.12 * len(names) + 0.6), nrows=len(names), ncols=len(shown),
+        width_ratios=widths,
+    )  # fmt: skip
+    image = None
+    for column, (layer, maps) in enumerate(zip(shown, pictures, strict=True)):
+        for row, axis in enumerate(axes[:, column]):
+            image = axis.imshow(
+                maps[row] / line["rounds"] * 100,
+                cmap=colors,
+                vmin=0,
+                vmax=100,
+                aspect="auto",
+                interpolation="nearest",
+            )
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(visible=False)
+            axis.spines[:].set_visible(False)
+            if column == 0:
+                axis.set_ylabel(names[row], rotation=0, ha="right", va="center", fontsize=10)
+        axes[0, column].set_title(layer_label(layer["name"]), fontsize=11, loc="center")
+    figure.colorbar(image, ax=axes, label="% of rounds", shrink=0.6, pad=0.015)
+    return save(figure, out, name)
+
+
+def picture(layer: dict[str, Any], rows: int) -> np.ndarray:
+    """[rows, height, width]: input channels as tiles; a classifier as it is, one line per class."""
+    counts = unpack_counts(layer["counts"], rows)
+    shape = layer["shape"]
+    if len(shape) == 2:
+        tall = counts.reshape(rows, shape[0], -1) if counts.shape[1] % shape[0] == 0 else counts[:, None, :]
+        return tall
+    channels, high, wide = shape[1], shape[2], shape[3]
+    across = channels if channels <= COLOURS else int(np.ceil(np.sqrt(channels)))
+    down = -(-channels // across)
+    mosaic = np.full((rows, down * across, high, wide), np.nan)
+    mosaic[:, :channels] = counts.reshape(rows, channels, high, wide)
+    tiles = mosaic.reshape(rows, down, across, high, wide).transpose(0, 1, 3, 2, 4)
+    return tiles.reshape(rows, down * high, across * wide)

@@ -1,0 +1,210 @@
+"""Bars and curves: the paper's figures from the store, as PNG and PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
+from fedpurin.reproduce.accuracy import DATASET_LABELS, Source, column_label
+from fedpurin.reproduce.recipes import Column, Recipe, Row
+from fedpurin.reproduce.store import Record
+
+LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
+LINE_DASHES = ("-", "--", "-.", ":")
+TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
+
+
+def save(figure: Any, out: Path, name: str) -> list[Path]:
+    """PNG and PDF; without a date inside, so that the same numbers give the same files."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = [out / f"{name}.png", out / f"{name}.pdf"]
+    figure.savefig(files[0], metadata={"Software": None}, bbox_inches="tight")
+    figure.savefig(
+        files[1], metadata={"CreationDate": None, "Producer": None, "Creator": None}, bbox_inches="tight"
+    )
+    return files
+
+
+def _figure(**options: Any) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    size = options.pop("figsize")
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(squeeze=False, **options)
+
+
+# Grouped bars
+
+
+def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
+    """One panel per data set, one group per alpha, FedPURIN's height as a dashed line across its group."""
+    columns = [c for c in recipe.columns(source.request) if _bar_heights(source, recipe, c)]
+    if not columns:
+        return []
+    datasets = list(dict.fromkeys(dataset for dataset, _ in columns))
+    with matplotlib_style():
+        widths = [1 + sum(d == name for d, _ in columns) for name in datasets]
+        figure, axes = _figure(
+            figsize=(max(5.6, 1.15 * sum(widths)), 3.6), ncols=len(datasets), width_ratios=widths
+        )
+        for axis, dataset in zip(axes[0], datasets, strict=True):
+            _bar_panel(axis, source, recipe, [c for c in columns if c[0] == dataset])
+            axis.set_title(DATASET_LABELS.get(dataset, dataset))
+        axes[0][0].set_ylabel("accuracy (%)")
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))
+        if "paper" in unique:  # last in the legend
+            unique["paper"] = unique.pop("paper")
+        figure.legend(
+            unique.values(),
+            unique.keys(),
+            loc="outside lower center",
+            ncols=len(unique) if len(datasets) > 1 else min(4, len(unique)),
+        )
+        return save(figure, out, _name("bars", source))
+
+
+def _bar_heights(source: Source, recipe: Recipe, column: Column) -> dict[str, list[float]]:
+    rows = recipe.chosen_rows(source.request)
+    found = {row.id: [r.best() for r in source.records(recipe, row, column)] for row in rows}
+    return {name: values for name, values in found.items() if values}
+
+
+def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column]) -> None:
+    rows = recipe.chosen_rows(source.request)
+    lowest, highest = 100.0, 0.0
+    for place, column in enumerate(columns):
+        heights = _bar_heights(source, recipe, column)
+        shown = [row for row in rows if row.id in heights]
+        width = 0.84 / len(shown)
+        for i, row in enumerate(shown):
+            x, values = place + (i - (len(shown) - 1) / 2) * width, heights[row.id]
+            mean = float(np.mean(values))
+            spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            axis.bar(
+                x, mean, width * 0.9, color=METHOD_COLORS[row.method], label=row.label, yerr=spread,
+                error_kw={"elinewidth": 0.9, "ecolor": "#333333", "capsize": 2},
+            )  # fmt: skip
+            expected = source.paper.number("accuracy", row.id, *column)
+            if expected is not None:
+                axis.plot(
+                    [x], [expected], marker="D", markersize=4, color="white", markeredgecolor="#222222",
+                    linestyle="none", label="paper", zorder=5,
+                )  # fmt: skip
+            lowest = min(lowest, mean - (spread or 0), expected if expected is not None else 100)
+            highest = max(highest, mean + (spread or 0), expected or 0)
+        if "fedpurin" in heights:
+            level = float(np.mean(heights["fedpurin"]))
+            axis.hlines(
+                level,
+                place - 0.45,
+                place + 0.45,
+                color=METHOD_COLORS["fedpurin"],
+                linestyle="--",
+                linewidth=1.2,
+            )
+    axis.set_xticks(range(len(columns)), [f"α = {alpha:g}" for _, alpha in columns])
+    axis.set_xlim(-0.6, len(columns) - 0.4)
+    room = max(2.0, highest - lowest)
+    axis.set_ylim(max(0, lowest - 0.35 * room), min(100, highest + 0.12 * room))
+    axis.grid(axis="x", visible=False)
+
+
+# Accuracy over rounds
+
+
+def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") -> list[Path]:
+    """One panel per column; a line per row: mean over seeds, band from the lowest to the highest seed."""
+    columns = [c for c in recipe.columns(source.request) if any(_rows_with_data(source, recipe, c))]
+    if not columns:
+        return []
+    with matplotlib_style():
+        width = max(5.6, 3.9 * len(columns))
+        figure, axes = _figure(figsize=(width, 3.9), ncols=len(columns))
+        for axis, column in zip(axes[0], columns, strict=True):
+            for place, row in enumerate(recipe.chosen_rows(source.request)):
+                records = source.records(recipe, row, column)
+                if records:
+                    _line(axis, records, row, place, moment, by_method=recipe.name == "figure-rounds")
+            _beta_line(axis, source, recipe, column)
+            if recipe.name == "figure-rounds":
+                _authors(axis, source, column)
+            axis.set_title(column_label(column))
+            axis.set_xlabel("round")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+        axes[0][0].set_ylabel("accuracy as uploaded (%)")
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=len(labels) if len(columns) > 1 else min(4, len(labels)),
+        )
+        return save(figure, out, _name(recipe.name.removeprefix("figure-"), source))
+
+
+def _rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Row]:
+    return [row for row in recipe.chosen_rows(source.request) if source.records(recipe, row, column)]
+
+
+def _line(
+    axis: Any, records: Sequence[Record], row: Row, place: int, moment: str, *, by_method: bool
+) -> None:
+    length = min(record.done for record in records)
+    values_st = np.array([100 * record.curve(moment)[:length] for record in records])
+    rounds = np.arange(1, length + 1)
+    color, dash = LINE_COLORS[place % len(LINE_COLORS)], LINE_DASHES[place % len(LINE_DASHES)]
+    if by_method:
+        color, dash = METHOD_COLORS[row.method], METHOD_MARKS[row.method][2]
+    elif row.id.startswith("tau-"):
+        color, dash = TAU_COLORS[place % len(TAU_COLORS)], "-"
+    heavy = row.id == "fedpurin" and by_method
+    axis.plot(
+        rounds,
+        values_st.mean(axis=0),
+        color=color,
+        linestyle=dash,
+        label=row.label,
+        linewidth=2.4 if heavy else 1.7,
+    )
+    if len(values_st) > 1:
+        axis.fill_between(
+            rounds, values_st.min(axis=0), values_st.max(axis=0), color=color, alpha=0.15, linewidth=0
+        )
+
+
+def _beta_line(axis: Any, source: Source, recipe: Recipe, column: Column) -> None:
+    rows = _rows_with_data(source, recipe, column)
+    records = [r for row in rows for r in source.records(recipe, row, column)]
+    beta = recipe.config(source.request, rows[-1], column, 1).method.beta
+    if max(r.done for r in records) > beta:
+        axis.axvline(beta, color="#999999", linewidth=0.9, linestyle=(0, (2, 2)))
+        axis.annotate(
+            "β", (beta, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points"
+        )
+
+
+def _authors(axis: Any, source: Source, column: Column) -> None:
+    """The first rounds of the authors' program, which exist for one setting."""
+    if column != ("cifar-10", 0.5):
+        return
+    for method in ("fedpurin", "fedavg"):
+        values = 100 * np.array(source.paper.first_rounds(method))
+        axis.plot(
+            np.arange(1, len(values) + 1), values, linestyle="none",
+            marker="o" if method == "fedpurin" else "s", markersize=4, markerfacecolor="none",
+            color=METHOD_COLORS[method],
+            label=f"authors' {'FedPURIN' if method == 'fedpurin' else 'FedAvg'}",
+        )  # fmt: skip
+
+
+def _name(kind: str, source: Source) -> str:
+    request = source.request
+    parts = [kind, request.scale, *request.datasets, *(f"a{a:g}" for a in request.alphas)]
+    return "-".join([*parts, *([f"t{request.rounds}"] if request.rounds else [])])

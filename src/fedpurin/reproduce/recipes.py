@@ -1,0 +1,192 @@
+"""Which cells each table and figure needs: rows (method and options) x columns (data set, alpha) x seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedpurin.config import METHOD_NAMES, Config
+from fedpurin.report.style import METHOD_LABELS
+from fedpurin.reproduce.cells import Cell
+from fedpurin.reproduce.scales import Request
+
+Column = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    label: str
+    method: str
+    table: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    help: str
+    rows: tuple[Row, ...]
+    datasets: tuple[str, ...] | None = None  # None: all of the scale
+    alphas: tuple[float, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+
+    def chosen_rows(self, request: Request) -> list[Row]:
+        return [row for row in self.rows if not request.methods or row.method in request.methods]
+
+    def columns(self, request: Request) -> list[Column]:
+        return [
+            (dataset, alpha)
+            for dataset in request.pick_datasets(self.datasets)
+            for alpha in request.pick_alphas(dataset, self.alphas)
+        ]
+
+    def seeds_of(self, request: Request) -> list[int]:
+        return list(request.seeds or self.seeds or request.pick_seeds())
+
+    def config(self, request: Request, row: Row, column: Column, seed: int) -> Config:
+        table = row.table
+        if self.name == "table-communication" and request.scale == "quick" and request.rounds is None:
+            table = _short_for_bytes(row)
+        if self.name == "table-values" and request.scale != "mini" and request.rounds is None:
+            table = {**row.table, **FIFTEEN_OF_SIXTY}
+        return request.config(*column, seed, row.method, table)
+
+    def cells(self, request: Request) -> list[Cell]:
+        """Seed by seed, so that a first result for every row comes early."""
+        return [
+            Cell(self.config(request, row, column, seed), row.label)
+            for seed in self.seeds_of(request)
+            for column in self.columns(request)
+            for row in self.chosen_rows(request)
+        ]
+
+
+def _short_for_bytes(row: Row) -> dict[str, dict[str, Any]]:
+    """Three rounds, the third after beta, of two local steps each: bytes need no accuracy.
+
+    FedAvg's bytes do not depend on training or on other clients, FedCAC's not on other clients: fewer
+    clients give the same figures. FedPURIN's downloads do depend on everybody, so all 20 take part.
+    """
+    sizes = {
+        "fedavg": {"rounds": 1, "clients": 2},
+        "fedcac": {"rounds": 3, "clients": 4},
+        "fedpurin": {"rounds": 3},
+    }
+    return {
+        "run": sizes[row.method],
+        "data": {"train_samples": 100, "test_samples": 20},
+        "train": {"epochs": 2},
+        "method": {"beta": 2},
+    }
+
+
+FIFTEEN_OF_SIXTY = {"run": {"rounds": 15}, "method": {"beta": 30}}
+"""The first quarter of a run with T = 60 at the paper's share of beta."""
+
+
+def _purin(id: str, label: str, **options: Any) -> Row:
+    return Row(id, label, "fedpurin", {"method": options} if options else {})
+
+
+METHODS = tuple(Row(name, METHOD_LABELS[name], name) for name in METHOD_NAMES)
+
+TERMS = (
+    _purin("delta", "delta", score="delta"),
+    _purin("gradient", "gradient"),
+    _purin("delta-hessian", "delta + quadratic term", score="delta", hessian=True),
+    _purin("gradient-hessian", "gradient + quadratic term", hessian=True),
+)
+
+CONTROLS = (
+    _purin("gradient", "gradient (FedPURIN)"),
+    _purin("delta", "delta", score="delta"),
+    _purin("magnitude", "magnitude", score="magnitude"),
+    _purin("random", "random", score="random"),
+)
+
+NORM = (
+    _purin("no", "without BN", score="delta"),
+    _purin("whole", "with BN, sent whole", score="delta", exchange_norm="whole"),
+    _purin("selected", "with BN, selected by score", score="delta", exchange_norm="selected"),
+)
+
+TAUS = tuple(_purin(f"tau-{tau}", f"τ = {tau}", score="delta", tau=tau) for tau in (0.2, 0.3, 0.4, 0.5, 0.6))
+
+
+def _switch(id: str, label: str, **sections: dict[str, Any]) -> Row:
+    """One setting away from our own defaults, which keep the gradient in float32 whatever the preset says."""
+    method = {"gradient_dtype": "float32"} | sections.pop("method", {})
+    return Row(id, label, "fedpurin", {"method": method, **sections})
+
+
+SWITCHES = (
+    _switch("default", "FedPURIN by default"),
+    _switch("float16", "`method.gradient_dtype = float16`", method={"gradient_dtype": "float16"}),
+    _switch("floor", "`method.floor = -1` (none)", method={"floor": -1.0}),
+    _switch("support", "`method.average = support`", method={"average": "support"}),
+    _switch("local", "`method.noncritical = local`", method={"noncritical": "local"}),
+    _switch("disjoint", "`data.partition = dirichlet-disjoint`", data={"partition": "dirichlet-disjoint"}),
+    _switch("momentum", "`train.momentum = 0`", train={"momentum": 0.0}),
+    _switch("delta", "`method.score = delta`", method={"score": "delta"}),
+    _switch("hessian", "`method.hessian = true`", method={"hessian": True}),
+)
+
+
+def _values(method: str, values: str, label: str = "", **wire: Any) -> Row:
+    table = {"wire": {"values": values, **wire}}
+    return Row(f"{method}-{values}{label}", f"{METHOD_LABELS[method]}, {values}{label}", method, table)
+
+
+VALUES = (
+    *(_values("fedpurin", values) for values in ("float32", "float16", "bfloat16", "int8")),
+    _values("fedpurin", "int8", " with feedback", feedback=True),
+    *(_values("fedavg", values) for values in ("float32", "float16", "bfloat16", "int8")),
+)
+
+COMMUNICATION = tuple(row for row in METHODS if row.id in {"fedavg", "fedcac", "fedpurin"})
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("table-accuracy", "accuracy of all methods, the paper's main table", METHODS),
+        Recipe("table-terms", "gradient or delta, with or without the quadratic term", TERMS),
+        Recipe(
+            "table-communication",
+            "MiB per client and round before and after beta",
+            COMMUNICATION,
+            alphas=(0.1,),
+        ),
+        Recipe(
+            "table-controls",
+            "does the score matter? random and magnitude instead",
+            CONTROLS,
+            ("cifar-10",),
+            (0.5,),
+        ),
+        Recipe(
+            "table-switches", "effect of each switch of docs/fidelity.md", SWITCHES, ("cifar-10",), (0.5,)
+        ),
+        Recipe(
+            "table-values",
+            "types of values on the wire: accuracy and MiB",
+            VALUES,
+            ("cifar-10",),
+            (0.5,),
+            (1,),
+        ),
+        Recipe("table-paired", "FedPURIN against each method, client by client", METHODS),
+        Recipe("figure-bars", "all methods as grouped bars", METHODS),
+        Recipe("figure-rounds", "accuracy over rounds of all methods", METHODS),
+        Recipe("figure-bn", "with and without exchange of batch norm", NORM, ("cifar-10",)),
+        Recipe("figure-tau", "share of critical parameters", TAUS, ("cifar-10",)),
+        Recipe(
+            "figure-coverage",
+            "how often each parameter was critical",
+            (TERMS[0],),
+            ("cifar-10",),
+            (0.5,),
+            (1,),
+        ),
+    )
+}

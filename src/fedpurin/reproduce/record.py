@@ -1,0 +1,205 @@
+"""From a run directory to the compact lines of the store.
+
+Shapes: T rounds, N clients, c watched clients, d exchanged parameters.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from fedpurin.config import Config
+from fedpurin.errors import RunError
+from fedpurin.report.files import read_lines
+from fedpurin.report.load import MOMENTS, Run, load_run
+from fedpurin.reproduce.cells import cell_key
+from fedpurin.reproduce.store import ACCURACY_UNIT
+
+HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
+
+
+def run_record(path: Path, *, partial: bool = False) -> dict[str, Any]:
+    """The line of `runs.jsonl`. An unfinished run is refused unless `partial` says it is welcome."""
+    run = load_run(path)
+    if not run.complete and not partial:
+        raise RunError(
+            f"{path} is not complete ({run.rounds} of {run.planned_rounds} rounds); finish it with "
+            f"fedpurin resume {path}, or store what is there with --partial"
+        )
+    if run.rounds == 0:
+        raise RunError(f"{path} has no finished round yet; import it later")
+    config = Config().updated(run.config)
+    environment = run.environment
+    return {
+        "key": cell_key(config),
+        "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
+        "complete": run.complete,
+        "done": run.rounds,
+        "split": run.split,
+        "digest": (run.result or {}).get("digest"),
+        "parameters": sum(int(layer["size"]) for layer in run.layers),
+        "exchanged": sum(int(layer["size"]) for layer in run.layers if layer["exchanged"]),
+        "accuracy": {moment: _rounded(run.summary["accuracy"].get(moment) or {}) for moment in MOMENTS},
+        "clients": {moment: _accuracies(run, moment) for moment in MOMENTS},
+        "bytes": _bytes(run),
+        "kept": _kept(run),
+        "groups": _groups(run),
+        "seconds": _seconds(run),
+        "environment": {
+            name: environment.get(name)
+            for name in ("fedpurin", "torch", "python", "cpu", "git_commit", "git_changed", "started")
+        },
+    }
+
+
+def _rounded(summary: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 5) if isinstance(v, float) else v for k, v in summary.items()}
+
+
+def _accuracies(run: Run, moment: str) -> list[list[int | None]] | None:
+    """[T][N] in ten-thousandths; None where this moment was never measured."""
+    values_tn = run.accuracy(moment)
+    if np.isnan(values_tn).all():
+        return None
+    return [[None if np.isnan(v) else round(v * ACCURACY_UNIT) for v in row] for row in values_tn.tolist()]
+
+
+def _bytes(run: Run) -> dict[str, list[int]]:
+    """Mean bytes per message and round; `outside`: non-critical values in a download."""
+    ledger, rounds = run.ledger, run.rounds
+    ones = np.ones(len(ledger))
+    table: dict[str, list[int]] = {}
+    for way in ("up", "down"):
+        count = np.maximum(ledger.per_round(way, ones, rounds)[1:], 1)
+        for name, values in ((way, ledger.total_m), (f"{way}_paper", ledger.paper_m)):
+            table[name] = np.rint(ledger.per_round(way, values, rounds)[1:] / count).astype(int).tolist()
+    outside, seen = np.zeros(rounds + 1), np.zeros(rounds + 1)
+    for line in read_lines(run.path / "ledger.jsonl"):
+        if line["direction"] == "down" and 1 <= line["round"] <= rounds and line.get("outside") is not None:
+            outside[line["round"]] += line["outside"]
+            seen[line["round"]] += 1
+    table["outside"] = np.rint(outside / np.maximum(seen, 1)).astype(int)[1:].tolist()
+    return table
+
+
+def _kept(run: Run) -> dict[str, list[float | None]]:
+    names, shares = run.kept()
+    return {
+        name: [None if np.isnan(v) else round(v, 4) for v in row]
+        for name, row in zip(names, shares.tolist(), strict=True)
+    }
+
+
+def _groups(run: Run) -> list[float] | None:
+    """Mean number of collaborators per client and round; None for methods without groups."""
+    if not any(line.get("collaborators") is not None for line in run.lines):
+        return None
+    return [
+        round(float(np.mean([len(g) for g in line.get("collaborators") or [[]]])), 2) for line in run.lines
+    ]
+
+
+def _seconds(run: Run) -> dict[str, float]:
+    """Sums over the rounds: train, evaluate and client over clients, the others by the wall clock."""
+    total: dict[str, float] = {}
+    for line in run.lines:
+        for name, value in (line.get("seconds") or {}).items():
+            total[name] = total.get(name, 0.0) + (value or 0.0)
+    return {name: round(value, 2) for name, value in total.items()}
+
+
+# Coverage
+
+
+def coverage_record(path: Path) -> dict[str, Any] | None:
+    """The line of `coverage.jsonl`: how often parameters were critical; None where nothing was counted."""
+    run = load_run(path)
+    stored = run.coverage() or _coverage_so_far(path)
+    if stored is None:
+        return None
+    rounds = int(stored["rounds"][0])
+    layers, start = [], 0
+    shown = set(shown_layers([layer for layer in run.layers if layer["exchanged"]]))
+    for layer in run.layers:
+        if not layer["exchanged"]:
+            continue
+        stop = start + layer["size"]
+        part_cd = stored["client_counts"][:, start:stop].astype(np.int64)
+        server_d = stored["server_counts"][start:stop].astype(np.int64)
+        layers.append(_layer(layer, part_cd, server_d, rounds, layer["name"] in shown))
+        start = stop
+    config = Config().updated(run.config)
+    return {
+        "key": cell_key(config),
+        "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
+        "rounds": rounds,
+        "client_ids": stored["client_ids"].tolist(),
+        "never": round(float((stored["client_counts"] == 0).mean()), 6),
+        "never_by_anybody": round(float((stored["client_counts"] == 0).all(axis=0).mean()), 6),
+        "layers": layers,
+    }
+
+
+def _coverage_so_far(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Of an unfinished run: what its newest checkpoint counted."""
+    files = sorted((path / "checkpoints").glob("round-*/coverage.safetensors"))
+    return load_file(files[-1]) if files else None
+
+
+def shown_layers(layers: list[dict[str, Any]]) -> list[str]:
+    """First convolution, first convolution of each stage, classifier; small models: every weight matrix."""
+    names = [layer["name"] for layer in layers]
+    chosen = [
+        name
+        for name in names
+        if name == "pre_conv.weight" or name.endswith(".conv1.weight") or name == "classifier.weight"
+    ]
+    return chosen if "pre_conv.weight" in chosen else [n for n in names if n.endswith("weight")]
+
+
+def _layer(
+    layer: dict[str, Any],
+    counts_cd: NDArray[np.int64],
+    server_d: NDArray[np.int64],
+    rounds: int,
+    shown: bool,
+) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "name": layer["name"],
+        "shape": layer["shape"],
+        "kind": layer["kind"],
+        "agreement": _agreement(counts_cd),
+        "never": round(float((counts_cd == 0).mean()), 6),
+        "always": round(float((counts_cd == rounds).mean()), 6),
+    }
+    if shown:
+        rows = np.concatenate([counts_cd, server_d[None]])
+        line["histogram"] = [np.bincount(row, minlength=rounds + 1).tolist() for row in rows]
+        width = layer["size"] if layer["kind"] == "head" else layer["size"] // layer["shape"][0]
+        if layer["kind"] == "head" or width <= HEAT_MAP_LIMIT:
+            line["counts"] = pack_counts(rows[:, :width])
+    return line
+
+
+def _agreement(counts_cd: NDArray[np.int64]) -> float | None:
+    """Mean correlation, over pairs of clients, of how often each parameter was critical."""
+    varying = counts_cd[counts_cd.std(axis=1) > 0]
+    if len(varying) < 2:
+        return None
+    matrix = np.corrcoef(varying)
+    return round(float(matrix[~np.eye(len(varying), dtype=bool)].mean()), 4)
+
+
+def pack_counts(rows: NDArray[np.int64]) -> str:
+    return base64.b64encode(zlib.compress(rows.astype("<i2").tobytes(), 9)).decode()
+
+
+def unpack_counts(text: str, rows: int) -> NDArray[np.int64]:
+    flat = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<i2")
+    return flat.reshape(rows, -1).astype(np.int64)

@@ -1,0 +1,123 @@
+"""Local SGD and evaluation of one client. Randomness comes from (seed, round, client) only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpurin.config import TrainSection
+from fedpurin.layout import NORMS
+
+EVALUATION_BATCH = 256
+"""A constant: the rounding of a forward pass may depend on the batch size."""
+
+LossFunction = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+def prepare_process() -> None:
+    """Every process of every engine calls this first, so that all compute the same bytes."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(False)
+    torch.backends.mkldnn.enabled = True
+
+
+def key(*parts: int | str) -> int:
+    """A 63-bit seed from named parts: the same on every machine, unrelated for different parts."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def generator(*parts: int | str) -> torch.Generator:
+    return torch.Generator().manual_seed(key(*parts))
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's samples, uint8 (scaled to [0, 1] when used) or float."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+
+@dataclass(frozen=True)
+class Score:
+    """The result of one evaluation, as it is reported: counts and a sum, so that means are exact."""
+
+    correct: int
+    total: int
+    loss_sum: float
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / max(self.total, 1)
+
+    @property
+    def loss(self) -> float:
+        return self.loss_sum / max(self.total, 1)
+
+
+def prepare_inputs(x: Tensor, device: str) -> Tensor:
+    """Float samples on the device; images channels-last in memory, [n, H, W, C]."""
+    x = x.to(device)
+    x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
+    return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
+
+
+def as_batch(x: Tensor) -> Tensor:
+    """The model's view of samples stored by `prepare_inputs`; no copy."""
+    return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+
+
+def batches(count: int, size: int, order: torch.Generator) -> Iterator[Tensor]:
+    """Shuffled index tensors. A last batch of one sample joins the one before: batch norm needs two."""
+    shuffled = torch.randperm(count, generator=order)
+    parts = list(shuffled.split(size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    yield from parts
+
+
+def train(
+    model: nn.Module, data: ClientData, settings: TrainSection, loss: LossFunction, seed: int, device: str
+) -> None:
+    """E epochs of SGD with a new optimiser. The gradients of the last mini-batch stay in the model."""
+    x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
+    optimiser = torch.optim.SGD(
+        model.parameters(),
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+    torch.manual_seed(seed)  # for models with dropout: this process belongs to us
+    order = torch.Generator().manual_seed(seed)
+    model.train()
+    if len(y) == 1:  # a batch of one has no variance: normalise with the running statistics instead
+        for module in model.modules():
+            if isinstance(module, NORMS):
+                module.eval()
+    for _ in range(settings.epochs):
+        for index in batches(len(y), settings.batch_size, order):
+            optimiser.zero_grad(set_to_none=True)
+            index = index.to(device)
+            loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, data: ClientData, device: str) -> Score:
+    x, y = prepare_inputs(data.test_x, device), data.test_y.to(device)
+    model.eval()
+    correct, loss_sum = 0, 0.0
+    for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+        logits = model(as_batch(xs))
+        correct += int((logits.argmax(1) == ys).sum())
+        loss_sum += float(F.cross_entropy(logits, ys, reduction="sum"))
+    return Score(correct, len(y), loss_sum)

@@ -1,0 +1,46 @@
+"""`fedpurin bench`: what it counts and what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fedpurin.bench.command import advice, summary
+from fedpurin.bench.training import Rates, flops_per_sample
+
+
+def test_the_limit_counts_forward_and_backward_of_every_layer() -> None:
+    def conv(kernel: int, inputs: int, outputs: int, side: int) -> int:
+        return 2 * kernel**2 * inputs * outputs * side**2
+
+    first = conv(7, 3, 64, 16)
+    blocks = 2 * conv(3, 64, 64, 8)
+    blocks += conv(3, 64, 128, 4) + conv(3, 128, 128, 4) + conv(1, 64, 128, 4)
+    blocks += conv(3, 128, 256, 2) + conv(3, 256, 256, 2) + conv(1, 128, 256, 2)
+    # backward is twice forward: to the weights and to the inputs; the image needs no gradient
+    assert flops_per_sample() == 2 * first + 3 * (blocks + 2 * 256 * 10)
+
+
+def test_ratios_are_taken_inside_a_repetition_before_the_median() -> None:
+    # a machine that halves its speed from repetition to repetition changes no ratio
+    rates = [
+        Rates(ours=1200 / k, task=1000 / k, plain=600 / k, limit=1500 / k, gemm=120 / k) for k in (1, 2, 4)
+    ]
+    found = {line["key"]: line["median"] for line in summary(rates)}
+    assert found["ratio"] == pytest.approx(2.0)
+    assert found["share"] == pytest.approx(0.8)
+    assert found["ours"] == pytest.approx(600)
+
+
+def test_a_machine_below_its_limit_gets_advice() -> None:
+    slow = [Rates(ours=500, task=400, plain=400, limit=1500, gemm=120)]
+    assert "33% of the rate" in advice(summary(slow))[0]
+    good = [Rates(ours=1200, task=1000, plain=600, limit=1500, gemm=120)]
+    assert advice(summary(good)) == ["This machine is set up well."]
+
+
+def test_the_command_line_can_show_its_help_without_torch() -> None:
+    code = "import sys, fedpurin.bench.command; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

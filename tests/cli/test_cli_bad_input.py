@@ -1,0 +1,173 @@
+"""Mistakes on the command line: one line that names the mistake and the remedy, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_tools import Command
+
+from fedpurin.config import METHOD_NAMES
+from tiny import tiny_config
+
+ONE_CLASS = """
+import numpy as np
+def one_class():
+    x, y = np.zeros((50, 1, 8, 8), np.uint8), np.zeros(50, int)
+    return x, y, x, y
+def broken():
+    raise OSError("the disk is gone")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--tau", "0"], ["method.tau", "0", "greater than 0 and at most 1"]),
+        (["--tau", "1.5"], ["method.tau", "1.5", "at most 1"]),
+        (["--tau", "NaN"], ["method.tau", "nan"]),
+        (["--tau", "half"], ["method.tau", "'half'", "a number"]),
+        (["--beta", "0"], ["method.beta", "0", "at least 1"]),
+        (["--alpha", "0"], ["data.alpha", "0", "greater than 0"]),
+        (["--clients", "0"], ["run.clients", "0", "at least 1"]),
+        (["--rounds", "1.5"], ["run.rounds", "'1.5'", "a whole number"]),
+        (["--set", "data.train_samples=6001"], ["6001 train samples", "6000", "fewer"]),
+        (["--set", "data.test_samples=99999"], ["99999 test samples", "fewer"]),
+        (["--method", "fedavgg"], ["'fedavgg'", *METHOD_NAMES]),
+        (["--engine", "mpi"], ["'mpi'", "local, ray, flower"]),
+        (["--values", "int4"], ["'int4'", "float32, float16, bfloat16, int8"]),
+        (["--model", "vgg"], ["'vgg'", "resnet8, resnet10, cnn, mlp"]),
+        (["--set", "model.head=top"], ["'top'", "classifier"]),
+        (["--preset", "papers"], ["'papers'", "quickstart"]),
+        (["--dataset", "notes.txt"], ["'notes.txt'", "fashion-mnist-mini", "cifar-10"]),
+        (["--dataset", "own_data_for_test:one_class"], ["one class", "two"]),
+        (["--dataset", "own_data_for_test:broken"], ["own_data_for_test:broken", "the disk is gone"]),
+        (["--dataset", "own_data_for_test:nothing"], ["nothing"]),
+        (["--dataset", "no_such_module_here:f"], ["no_such_module_here"]),
+        (["--dataset", "own"], ["data.shape", "data.classes"]),
+        (["--dataset", "fashion-mnist", "--data-dir", "data"], ["train-images-idx3-ubyte.gz"]),
+        (["--dataset", "cifar-10", "--data-dir", "data"], ["cifar-10"]),
+        (["--set", "data.split_file=notes.txt"], ["notes.txt", "split"]),
+        (["--set", "tau=0.5"], ["'tau=0.5'", "SECTION.KEY=VALUE"]),
+        (["--set", "method.tao=0.5"], ["method.tao", "tau", "beta", "score"]),
+        (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, method, wire"]),
+        (["notes.txt"], ["notes.txt", "TOML"]),
+        (["missing.toml"], ["missing.toml"]),
+        (["unknown.toml"], ["train.learning_rate", "batch_size, epochs, lr, momentum, weight_decay"]),
+        (["--clients"], ["--clients", "--help"]),
+        (["--no-such-flag"], ["--no-such-flag", "--help"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    fedpurin: Command, tmp_path: Path, command: str, words: list[str], says: list[str]
+) -> None:
+    if command == "compare" and "--method" in words:
+        words = ["--methods", words[1]]
+    (tmp_path / "notes.txt").write_text("just some text\n")
+    (tmp_path / "unknown.toml").write_text("[train]\nlearning_rate = 0.1\n")
+    (tmp_path / "own_data_for_test.py").write_text(ONE_CLASS)
+    (tmp_path / "data").mkdir()
+    for name in ("train-images-idx3-ubyte.gz", "cifar-10-binary.tar.gz"):
+        (tmp_path / "data" / name).write_text("a text file")
+    before = set(tmp_path.iterdir())
+    line = fedpurin.refuse(command, *words, "--out", "result")
+    for word in says:
+        assert word in line
+    left = {p for p in set(tmp_path.iterdir()) - before if p.name != "__pycache__"}
+    assert left == set()
+
+
+def test_a_directory_that_cannot_be_written_is_named(fedpurin: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in ("run", "compare"):
+        assert "file/below" in fedpurin.refuse(command, "--out", "file/below")
+        assert "file" in fedpurin.refuse(command, "--out", "file")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_half_written_run_directory(fedpurin: Command, tmp_path: Path) -> None:
+    """Without config.toml, which comes last, it is no run; what is in it belongs to somebody."""
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "environment.json").write_text("{}")
+    (half / "notes.txt").write_text("mine")
+    assert "not a run directory" in fedpurin.refuse("resume", "half")
+    assert "empty it" in fedpurin.refuse("run", "--out", "half")
+    for command in (["show"], ["ledger"], ["report", "-o", "r.html"], ["watch"]):
+        assert "half" in fedpurin.refuse(command[0], "half", *command[1:])
+    assert sorted(p.name for p in half.iterdir()) == ["environment.json", "notes.txt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["half"]
+
+
+@pytest.mark.parametrize("content", ["", "[run", "[run]\nclients = 0\n", "[unknown]\n"])
+def test_a_run_whose_configuration_is_damaged(fedpurin: Command, tmp_path: Path, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(content)
+    if content:
+        fedpurin.refuse("resume", "run")
+    fedpurin.refuse("show", "run")
+    fedpurin.refuse("ledger", "run")
+
+
+@pytest.mark.parametrize("command", ["resume", "show", "ledger", "watch", "report"])
+@pytest.mark.parametrize("what", ["nothing", "file", "folder"])
+def test_what_is_no_run_is_not_read_as_one(
+    fedpurin: Command, tmp_path: Path, command: str, what: str
+) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "folder").mkdir()
+    assert what in fedpurin.refuse(command, what)
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_a_complete_run_is_neither_resumed_nor_overwritten(fedpurin: Command, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, run__rounds=1).to_toml())
+    assert fedpurin("run", "c.toml", "--out", "done").code == 0
+    assert "complete; show it with: fedpurin show done" in fedpurin.refuse("resume", "done")
+    assert "fedpurin resume done" in fedpurin.refuse("run", "c.toml", "--out", "done")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--methods", "fedavg,fedavgg"], "'fedavgg'"),
+        (["--methods", ""], "choose one of"),
+        (["--seeds", "1,x"], "'1,x'"),
+        (["--seeds", "-1"], "run.seed = -1"),
+    ],
+)
+def test_a_comparison_checks_all_its_runs_first(
+    fedpurin: Command, tmp_path: Path, words: list[str], says: str
+) -> None:
+    assert says in fedpurin.refuse("compare", *words, "--out", "result")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_does_not_mix_with_another(fedpurin: Command, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, run__rounds=1).to_toml())
+    assert fedpurin("compare", "c.toml", "--methods", "fedavg", "--out", "both").code == 0
+    assert "another comparison" in fedpurin.refuse(
+        "compare", "c.toml", "--methods", "separate", "--out", "both"
+    )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    assert "not empty" in fedpurin.refuse("compare", "c.toml", "--out", "full")
+
+
+def test_all_clients_diverging_is_one_line(fedpurin: Command, tmp_path: Path) -> None:
+    settings = {"model__name": "tiny:plain_model", "train__epochs": 3, "train__lr": 1e30}
+    (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, **settings).to_toml())
+    assert "lower train.lr" in fedpurin.refuse("run", "c.toml", "--out", "run")
+
+
+def test_no_command_shows_the_help(fedpurin: Command) -> None:
+    answer = fedpurin()
+    assert answer.code == 0
+    assert "COMMAND" in answer.out
+
+
+def test_an_unknown_command_lists_the_known_ones(fedpurin: Command) -> None:
+    line = fedpurin.refuse("runn")
+    assert "'runn'" in line
+    assert "compare" in line

@@ -1,0 +1,244 @@
+"""A site's own data: .npz files, folders of images, functions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedpurin.data import load_own
+from fedpurin.data.own import divide
+from fedpurin.errors import DataError
+
+X = np.arange(20 * 4 * 4, dtype=np.uint8).reshape(20, 1, 4, 4)
+Y = np.arange(20) % 2
+
+
+# --- .npz -------------------------------------------------------------------------------------------------
+
+
+def test_an_npz_with_both_splits_is_taken_as_it_is(tmp_path):
+    np.savez(tmp_path / "site.npz", x_train=X[:15], y_train=Y[:15], x_test=X[15:], y_test=Y[15:])
+    train_x, train_y, test_x, test_y = load_own(str(tmp_path / "site.npz"))
+    assert torch.equal(train_x, torch.from_numpy(X[:15]))
+    assert train_y.tolist() == Y[:15].tolist()
+    assert torch.equal(test_x, torch.from_numpy(X[15:]))
+    assert test_y.tolist() == Y[15:].tolist()
+
+
+def test_an_npz_with_x_and_y_is_divided_four_to_one_in_every_class(tmp_path):
+    np.savez_compressed(tmp_path / "site.npz", x=X, y=Y)
+    train_x, train_y, test_x, test_y = load_own(str(tmp_path / "site.npz"))
+    assert torch.bincount(train_y).tolist() == [8, 8]
+    assert torch.bincount(test_y).tolist() == [2, 2]
+    together = torch.cat([train_x, test_x]).flatten(1)
+    assert sorted(together.tolist()) == sorted(X.reshape(20, -1).tolist())  # every sample once
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(load_own(str(tmp_path / "site.npz"))[::2], (train_x, test_x), strict=True)
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_few_samples_still_leave_one_for_each_side(n):
+    train_x, _, test_x, _ = divide(X[:n], Y[:n], "site")
+    assert (len(train_x), len(test_x)) == (n - 1, 1)
+
+
+def test_one_sample_cannot_be_divided():
+    with pytest.raises(DataError, match=r"site has 1 sample\(s\)"):
+        divide(X[:1], Y[:1], "site")
+
+
+def test_a_site_may_have_one_class_only(tmp_path):
+    np.savez(tmp_path / "site.npz", x=X, y=np.full(20, 3))
+    assert set(load_own(str(tmp_path / "site.npz"), num_classes=4)[1].tolist()) == {3}
+
+
+def broken_npz(path: Path, fault: str) -> None:
+    np.savez(path, x=X, y=Y)
+    if fault == "text":
+        path.write_text("a, b, c\n")
+    elif fault == "empty":
+        path.write_bytes(b"")
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif fault == "flipped":
+        content = bytearray(path.read_bytes())
+        content[200] ^= 0xFF
+        path.write_bytes(bytes(content))
+    elif fault == "objects":
+        np.savez(path, x=np.array([{}, {}], object), y=Y)
+    elif fault == "names":
+        np.savez(path, images=X, labels=Y)
+    elif fault == "npy":
+        with path.open("wb") as file:
+            np.save(file, X)
+    elif fault == "missing":
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("text", "is not an .npz file"),
+        ("empty", "is not an .npz file"),
+        ("npy", "is not an .npz file"),
+        ("cut", "is not an .npz file"),
+        ("flipped", "cannot be read"),
+        ("objects", "cannot be read .*plain arrays"),
+        ("names", "has the arrays images, labels; expected x_train, y_train, x_test, y_test, or x, y"),
+        ("missing", "is missing"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, fault, expected):
+    path = tmp_path / "site.npz"
+    broken_npz(path, fault)
+    with pytest.raises(DataError, match=expected) as caught:
+        load_own(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_file_is_no_data_set(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"notes\.txt is not an \.npz file"):
+        load_own(str(tmp_path / "notes.txt"))
+
+
+def test_a_path_that_is_not_there_lists_the_forms():
+    with pytest.raises(
+        DataError, match=r"does not exist; give an \.npz file, a folder of images, or package"
+    ):
+        load_own("/nowhere/at/all")
+
+
+# --- what the federation agreed on ------------------------------------------------------------------------
+
+
+def test_labels_and_shapes_beyond_the_agreement_are_refused(tmp_path):
+    path = str(tmp_path / "site.npz")
+    np.savez(path, x=X, y=Y + 1)
+    with pytest.raises(DataError, match="label 2 found, but there are 2 classes"):
+        load_own(path, num_classes=2)
+    with pytest.raises(DataError, match=r"samples of shape \[1, 4, 4\], but the federation uses \[3, 4, 4\]"):
+        load_own(path, shape=(3, 4, 4))
+
+
+def test_features_take_the_agreed_shape(tmp_path):
+    path = str(tmp_path / "site.npz")
+    np.savez(path, x=np.random.RandomState(0).rand(20, 7), y=Y)
+    assert load_own(path)[0].shape == (16, 1, 1, 7)
+    assert load_own(path, shape=(7,))[0].shape == (16, 7)
+
+
+# --- folders of images ------------------------------------------------------------------------------------
+
+
+def paint(path: Path, colour, size=(6, 5), mode="RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five red cats and five green dogs, 6 wide and 5 high."""
+    for i in range(5):
+        paint(tmp_path / "dog" / f"{i}.png", (0, 100 + i, 0))
+        paint(tmp_path / "cat" / f"{i}.PNG", (100 + i, 0, 0))
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / ".cache").mkdir()
+    return tmp_path
+
+
+def test_folders_are_classes_in_the_order_of_their_names(folder):
+    train_x, train_y, test_x, test_y = load_own(str(folder))
+    assert train_x.shape == (8, 3, 5, 6)
+    assert train_x.dtype == torch.uint8
+    assert torch.bincount(train_y).tolist() == [4, 4]
+    assert torch.bincount(test_y).tolist() == [1, 1]
+    for x, y in ((train_x, train_y), (test_x, test_y)):
+        assert (x[y == 0, 0] >= 100).all()  # cats are red
+        assert (x[y == 1, 1] >= 100).all()
+
+
+def test_the_order_of_classes_can_be_given(folder):
+    train_x, train_y, _, _ = load_own(str(folder), classes=["dog", "bird", "cat"])
+    assert set(train_y.tolist()) == {0, 2}
+    assert (train_x[train_y == 0, 1] >= 100).all()
+    with pytest.raises(DataError, match="has folders dog, which are no classes; accepted: cat, bird"):
+        load_own(str(folder), classes=["cat", "bird"])
+
+
+def test_folders_train_and_test_are_taken_as_they_are(tmp_path):
+    paint(tmp_path / "train" / "cat" / "1.png", 10, mode="L")
+    paint(tmp_path / "train" / "dog" / "2.jpg", 200, mode="L")
+    paint(tmp_path / "test" / "dog" / "3.png", 90, mode="L")
+    train_x, train_y, test_x, test_y = load_own(str(tmp_path))
+    assert train_x.shape == (2, 1, 5, 6)  # all grey: one channel
+    assert (train_y.tolist(), test_y.tolist()) == ([0, 1], [1])
+    assert (test_x == 90).all()
+    assert load_own(str(tmp_path), shape=(3, 5, 6))[0].shape == (2, 3, 5, 6)  # unless colour was agreed
+
+
+@pytest.mark.parametrize("place", ["cat/0.png", "dog/9.png"])
+def test_a_grey_image_among_coloured_ones_becomes_coloured(folder, place):
+    paint(folder / place, 120, mode="L")  # the first image of all, or the last
+    assert load_own(str(folder))[0].shape[1:] == (3, 5, 6)
+
+
+def test_images_of_two_sizes_are_refused(folder):
+    paint(folder / "dog" / "big.png", 0, size=(7, 5))
+    with pytest.raises(DataError, match=r"big\.png is 7x5, but 0\.PNG is 6x5; bring all images to one size"):
+        load_own(str(folder))
+
+
+def test_a_broken_image_is_named(folder):
+    good = (folder / "dog" / "1.png").read_bytes()
+    for content, expected in (
+        (b"text", r"1\.png is not an image"),
+        (good[: len(good) // 2], r"1\.png is (damaged|not an image)"),
+    ):
+        (folder / "dog" / "1.png").write_bytes(content)
+        with pytest.raises(DataError, match=expected):
+            load_own(str(folder))
+
+
+def test_folders_without_images_are_refused(tmp_path):
+    with pytest.raises(DataError, match="has no images; expected folders named by class"):
+        load_own(str(tmp_path))
+    paint(tmp_path / "train" / "cat" / "1.png", 0)
+    (tmp_path / "test").mkdir()
+    with pytest.raises(DataError, match="test has no images"):
+        load_own(str(tmp_path))
+
+
+def test_without_pillow_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "fedpurin.data.folders", raising=False)
+    from fedpurin.errors import MissingExtraError
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedpurin\[images\]'"):
+        load_own(str(folder))
+
+
+# --- functions --------------------------------------------------------------------------------------------
+
+
+def test_a_function_gives_the_data_of_a_site(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_site_for_tests", raising=False)
+    Path("own_site_for_tests.py").write_text(
+        "import numpy as np\n"
+        "def make():\n    return np.zeros((4, 8, 8, 3)), [0, 1, 1, 0], np.zeros((2, 8, 8, 3)), [1, 0]\n"
+        "def wrong():\n    return 1, 2\n"
+    )
+    train_x, train_y, _, test_y = load_own("own_site_for_tests:make")
+    assert train_x.shape == (4, 3, 8, 8)
+    assert (train_y.tolist(), test_y.tolist()) == ([0, 1, 1, 0], [1, 0])
+    with pytest.raises(DataError, match="own_site_for_tests:wrong gave tuple"):
+        load_own("own_site_for_tests:wrong")

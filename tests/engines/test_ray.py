@@ -1,0 +1,187 @@
+"""Ray actors do the same work to the same bytes, and may die at any time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedpurin.config import Config
+from fedpurin.engines import loop
+from fedpurin.engines.loop import Watcher, run_job
+from fedpurin.engines.ray import Actor, RayWorkers, _arrays, _tensors
+from fedpurin.engines.site import Site
+from fedpurin.errors import DataError, EngineError
+from fedpurin.job import Job
+
+
+def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, clients: int = 5) -> Config:
+    return Config().updated(
+        {
+            "run": {"method": method, "engine": engine, "rounds": rounds, "clients": clients, "workers": 2},
+            "data": {"train_samples": 24, "test_samples": 10},
+            "model": {"name": model},
+            "train": {"epochs": 1, "batch_size": 12},
+            "method": {"beta": 2},
+        }
+    )
+
+
+# Without a cluster: what an actor does with what it is sent
+
+
+def test_an_actor_answers_as_the_site_itself_does() -> None:
+    job = Job.build(config("fedpurin", "local", clients=2))
+    site, actor = Site(job), Actor()
+    assert actor.prepare(job.config.to_toml(), []) == {"ok": True}
+    state = site.initial_state(1)
+    expected = site.work(1, 1, None, state, job.client_data(1))
+    answer, _, upload, after = actor.work({"op": "work", "client": 1, "t": 1}, None, _arrays(state))
+    assert answer["ok"]
+    assert upload == expected.upload
+    assert all(torch.equal(after, expected.state[name]) for name, after in _tensors(after).items())
+
+
+def test_an_actor_reports_an_error_by_its_kind_and_goes_on() -> None:
+    job = Job.build(config("fedavg", "local", clients=2))
+    actor = Actor()
+    actor.prepare(job.config.to_toml(), [])
+    state = _arrays(Site(job).initial_state(0))
+    answer, _, upload, after = actor.work({"op": "work", "client": 0, "t": 1}, b"no message", state)
+    assert (answer["ok"], answer["kind"], upload, after) == (False, "TruncatedError", None, {})
+    assert actor.work({"op": "work", "client": 0, "t": 1}, None, state)[0]["ok"]
+
+
+def test_an_actor_that_lacks_the_data_says_on_which_node() -> None:
+    text = config("fedavg", "ray").updated({"data": {"dataset": "cifar-10", "dir": "/nowhere"}}).to_toml()
+    answer = Actor().prepare(text, [])
+    assert not answer["ok"]
+    assert os.uname().nodename in answer["message"]
+    assert answer["kind"] == DataError.__name__
+    assert "Traceback" not in answer["message"]
+
+
+# On a cluster of two nodes, which are two raylets on this machine
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    two = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
+    two.second = two.add_node(num_cpus=1, object_store_memory=10**8)
+    two.wait_for_nodes()
+    monkeypatch.setenv("RAY_ADDRESS", two.address)
+    yield two
+    ray.shutdown()
+    two.shutdown()
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[RayWorkers]:
+    """The workers of the runs of a test, for it to do them harm."""
+    made: list[RayWorkers] = []
+
+    def make(job: Job) -> RayWorkers:
+        made.append(RayWorkers(job))
+        return made[-1]
+
+    monkeypatch.setattr(loop, "make_workers", make)
+    return made
+
+
+class Saboteur(Watcher):
+    """Does harm once, in round 2, when one client is done and others are being trained."""
+
+    def __init__(self, harm: Callable[[], None]) -> None:
+        self.harm: Callable[[], None] | None = harm
+
+    def client_done(self, t: int, done: int, total: int) -> None:
+        if t == 2 and self.harm is not None:
+            harm, self.harm = self.harm, None
+            harm()
+
+
+def local_digest(tmp_path: Path, method: str = "fedpurin", model: str = "mlp") -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_workers", loop.LocalWorkers)
+        return str(run_job(Job.build(config(method, "local", model)), tmp_path / "local")["digest"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray's own
+@pytest.mark.parametrize(("method", "model"), [("fedpurin", "cnn"), ("fedavg", "mlp")])
+def test_two_nodes_give_the_digest_of_the_local_engine(
+    cluster: Any, tmp_path: Path, method: str, model: str
+) -> None:
+    expected = local_digest(tmp_path, method, model)
+    result = run_job(Job.build(config(method, "ray", model)), tmp_path / "ray")
+    assert result["digest"] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_killed_actor_is_replaced_and_its_client_retrained(
+    cluster: Any, used: list[RayWorkers], tmp_path: Path
+) -> None:
+    import ray
+
+    killed: list[int] = []
+
+    def harm() -> None:
+        workers = used[0]
+        victim = workers.idle[-1]  # gets the next client
+        killed.append(ray.get(victim.process.remote()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    result = run_job(Job.build(config("fedpurin", "ray")), tmp_path / "ray", Saboteur(harm))
+    assert len(killed) == 1
+    # the ledger is part of the digest: a reply that was encoded twice would show
+    assert result["digest"] == local_digest(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_lost_node_costs_its_actor_and_nothing_else(
+    cluster: Any, used: list[RayWorkers], tmp_path: Path
+) -> None:
+    lost: list[Any] = []
+
+    def harm() -> None:
+        lost.append(cluster.second)
+        cluster.remove_node(cluster.second, allow_graceful=False)
+
+    result = run_job(Job.build(config("fedpurin", "ray")), tmp_path / "ray", Saboteur(harm))
+    assert lost
+    assert result["digest"] == local_digest(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_client_at_which_every_actor_dies_ends_the_run(
+    cluster: Any, used: list[RayWorkers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    job = Job.build(config("fedpurin", "ray"))
+    workers = RayWorkers(job)
+    give = workers._give
+
+    def give_to_the_dead(task: Any, reply: Any) -> None:
+        os.kill(ray.get(workers.idle[-1].process.remote()), signal.SIGKILL)
+        give(task, reply)
+
+    workers.initialise()
+    monkeypatch.setattr(workers, "_give", give_to_the_dead)
+    asked: list[int] = []
+    with pytest.raises(EngineError, match="died 3 times at client 0 in round 1"):
+        list(workers.run("work", 1, [0], lambda client: asked.append(client)))
+    assert asked == [0], "a reply is asked for once, however often its client is trained"
+    workers.close()

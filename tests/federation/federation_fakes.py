@@ -1,0 +1,145 @@
+"""A Flower grid without Flower's processes: messages go straight to our ClientApp, in this process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedpurin.config import Config
+from fedpurin.engines.flower import client_app, records
+from fedpurin.engines.flower.server import Server
+from fedpurin.engines.flower.terms import Terms
+from fedpurin.job import Job
+from fedpurin.runs import RunDirectory
+
+# Flower sets this in the process of every task, and messages cannot be made without it.
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+Tamper = Callable[[Message, Message], Message | None]  # (asked, answer) -> what arrives, None: nothing
+
+
+def small(method: str = "fedpurin", clients: int = 3, rounds: int = 2, **wire: Any) -> Config:
+    """A run that takes a second: one epoch over 40 samples of the bundled set, beta 1."""
+    return Config().updated(
+        {
+            "run": {"method": method, "clients": clients, "rounds": rounds, "seed": 3, "workers": 1},
+            "data": {"train_samples": 40, "test_samples": 20},
+            "model": {"name": "mlp"},
+            "train": {"epochs": 1},
+            "method": {"beta": 1},
+            "wire": wire,
+        }
+    )
+
+
+@dataclass
+class FakeGrid:
+    """`clients` nodes, each with a state folder. `tamper` stands for all that can go wrong on the way."""
+
+    folder: Path
+    config: Config
+    tamper: Tamper = lambda asked, answer: answer
+    run_name: str = "r1"
+    data: list[str] = field(
+        default_factory=list
+    )  # own data of each client; empty: shares of the configured set
+    absent: set[int] = field(default_factory=set)
+    asked: list[tuple[str, int, str]] = field(default_factory=list)  # (kind, client, round)
+    _replies: dict[str, Message] = field(default_factory=dict)
+    _numbers: Any = field(default_factory=lambda: itertools.count(1))
+
+    restarts: dict[int, int] = field(default_factory=dict)  # client -> how often it got a new node id
+
+    def node(self, client: int) -> int:
+        return 1000 + client + 100 * self.restarts.get(client, 0)
+
+    def get_nodes(self) -> list[Any]:
+        clients = range(self.config.run.clients)
+        here = [(self.node(c), c) for c in clients if c not in self.absent]
+        dead = [(1000 + c + 100 * k, c) for c, times in self.restarts.items() for k in range(times)]
+        return [SimpleNamespace(node_id=n, public_key=f"key {c}".encode()) for n, c in dead + here]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            name = f"m{next(self._numbers)}"
+            message.metadata.__dict__["_message_id"] = name
+            ids.append(name)
+            client = client_of(message)
+            if message.metadata.dst_node_id != self.node(
+                client
+            ):  # the node is dead, but Flower lists it still
+                self._replies[name] = Message(Error(5, "Node Unavailable"), reply_to=message)
+                continue
+            self.asked.append((message.metadata.message_type, client, message.metadata.group_id))
+            arrived = self.tamper(message, client_app.app(message, self.context(client)))
+            if arrived is not None:
+                self._replies[name] = arrived
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+
+    def context(self, client: int) -> Context:
+        return Context(
+            run_id=1,
+            node_id=self.node(client),
+            node_config={
+                "partition-id": client,
+                "state-dir": str(self.state(client)),
+                "data": self.data[client] if self.data else "",
+            },
+            state=RecordDict(),
+            run_config={"config": self.config.to_toml(), "run": self.run_name, "job": ""},
+        )
+
+    def state(self, client: int) -> Path:
+        return self.folder / f"site-{client}"
+
+
+def client_of(message: Message) -> int:
+    return message.metadata.dst_node_id % 100
+
+
+def answer_with(asked: Message, **values: Any) -> Message:
+    """A reply with other contents than the client gave."""
+    return Message(records.content(values), reply_to=asked)
+
+
+def is_work(asked: Message, client: int, t: int) -> bool:
+    about = asked.metadata
+    return (about.message_type, client_of(asked), about.group_id) == (records.WORK, client, str(t))
+
+
+class Federation:
+    """A server on a fake grid, with what it told the user."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        tamper: Tamper = lambda asked, answer: answer,
+        keys: dict[bytes, int] | None = None,
+    ) -> None:
+        self.path = folder / "run"
+        self.grid = FakeGrid(folder, config, tamper)
+        self.events: list[dict[str, Any]] = []
+        self.keys = keys
+        self.terms = Terms.of(config.run.clients, deadline=1.0, join=0.5, patience=0.0)
+        RunDirectory.create(self.path, Job.build(config)).close()
+
+    def run(self) -> dict[str, Any]:
+        def notify(event: str, **details: Any) -> None:
+            self.events.append({"event": event, **details})
+
+        return Server(self.grid, self.path, self.terms, notify, self.keys).run()  # type: ignore[arg-type]
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]

@@ -1,0 +1,117 @@
+"""Keys: private from the first byte, never overwritten, in the forms that Flower and nginx read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedpurin.errors import ConfigError
+from fedpurin.federation import keys as k
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "fed"
+    k.make_keys(path, ["fed.example.org", "10.1.2.3"], sites=2, port=9443)
+    return path
+
+
+def test_nobody_else_can_read_any_file(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_site_gets_its_key_the_authority_and_nothing_else(folder: Path) -> None:
+    assert sorted(p.name for p in (folder / "site-1").iterdir()) == ["ca.pem", "node.key", "site.toml"]
+    site = k.load_site_keys(folder / "site-1")
+    assert (site.client, site.server) == (1, "fed.example.org:9443")
+
+
+def test_node_keys_are_p384_in_openssh_form_and_the_server_has_their_public_half(folder: Path) -> None:
+    server = k.load_server_keys(folder)
+    for client, public in enumerate(server.public_keys()):
+        private = serialization.load_ssh_private_key((folder / f"site-{client}/node.key").read_bytes(), None)
+        assert isinstance(private, ec.EllipticCurvePrivateKey)
+        assert private.curve.name == "secp384r1"
+        pem = private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        assert k.node_key_bytes(public) == pem
+
+
+def test_certificates_name_the_public_address_and_loopback(folder: Path) -> None:
+    def names(file: str) -> list[str]:
+        certificate = x509.load_pem_x509_certificate((folder / "server" / file).read_bytes())
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return [str(name.value) for name in alternatives]
+
+    assert names("public.pem") == ["fed.example.org", "10.1.2.3"]
+    assert names("loopback.pem") == ["localhost", "127.0.0.1"]
+
+
+def test_existing_keys_are_never_overwritten(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="never overwritten"):
+        k.make_keys(folder, ["fed.example.org"], sites=2)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_renewed_certificates_come_from_the_same_authority(tmp_path: Path) -> None:
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=1)
+    server = tmp_path / "fed" / "server"
+    old = (server / "public.pem").read_bytes()
+    expiry = k.renew_certificates(server)
+    assert (server / "public.pem").read_bytes() != old
+    assert expiry > dt.datetime.now(dt.UTC) + dt.timedelta(days=390)
+    authority = x509.load_pem_x509_certificate((server / "ca.pem").read_bytes())
+    x509.load_pem_x509_certificate((server / "public.pem").read_bytes()).verify_directly_issued_by(authority)
+    assert (server / "ca.pem").read_bytes() == (tmp_path / "fed" / "site-0" / "ca.pem").read_bytes()
+
+
+def test_an_expired_certificate_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(k, "CERTIFICATE_DAYS", 0)
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=1)
+    with pytest.raises(ConfigError, match=r"expired on .* --renew"):
+        k.load_server_keys(tmp_path / "fed")
+
+
+@pytest.mark.parametrize("name", ["https://fed.example.org", "fed.example.org:8443", "", "a b", "fed/x"])
+def test_what_is_no_host_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="neither a host name nor an IP address"):
+        k.make_keys(tmp_path / "fed", [name], sites=1)
+    assert not (tmp_path / "fed").exists()
+
+
+@pytest.mark.parametrize(("sites", "port"), [(0, 8443), (1, 0), (1, 70000)])
+def test_impossible_numbers_are_refused(tmp_path: Path, sites: int, port: int) -> None:
+    with pytest.raises(ConfigError, match=str(sites if sites == 0 else port)):
+        k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=sites, port=port)
+
+
+def test_an_incomplete_folder_is_named(tmp_path: Path) -> None:
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=1)
+    (tmp_path / "fed/server/node-0000.pub").unlink()
+    with pytest.raises(ConfigError, match=r"node-0000\.pub is missing"):
+        k.load_server_keys(tmp_path / "fed")
+    with pytest.raises(ConfigError, match="is not a site's key folder"):
+        k.load_site_keys(tmp_path)
+
+
+def test_a_node_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=1)
+    (tmp_path / "fed/site-0/node.key").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        k.load_site_keys(tmp_path / "fed/site-0")
+
+
+def test_an_ipv6_server_is_written_in_brackets(tmp_path: Path) -> None:
+    k.make_keys(tmp_path / "fed", ["fd00::1"], sites=1)
+    assert k.load_site_keys(tmp_path / "fed/site-0").server == "[fd00::1]:8443"

@@ -1,0 +1,207 @@
+"""The commands that people type on a server and at two sites, over TLS, with keys and real nginx."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+from federation_fakes import small
+
+from fedpurin.engines.loop import run_job
+from fedpurin.federation.keys import make_keys
+from fedpurin.federation.service import Service, flower_environment, free_port, program
+from fedpurin.job import Job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine is slow, not wrong
+SITES = 2
+ROUNDS = 3
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+class Typed:
+    """A command as somebody types it, with what it has printed so far."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.output = folder / f"{name}.out"
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from fedpurin.cli import main; raise SystemExit(main())", *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": SOURCE, "COLUMNS": "200"},
+            )
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for_text(self, text: str, seconds: float = 900.0) -> None:
+        wait_for(lambda: text in self.text() or self.process.poll() is not None, seconds, self.text)
+        assert text in self.text(), self.text()
+
+    def wait(self, seconds: float = 900.0) -> int:
+        return self.process.wait(seconds)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait(300)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, told: Callable[[], str] = lambda: "") -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.05)
+
+
+@dataclass
+class Place:
+    folder: Path
+    port: int
+    typed: list[Typed]
+
+    def type(self, name: str, *arguments: str) -> Typed:
+        self.typed.append(Typed(self.folder, name, "federation", *arguments))
+        return self.typed[-1]
+
+    def start_server(self, name: str, *more: str) -> Typed:
+        return self.type(
+            name,
+            "server",
+            *more,
+            *("--keys", str(self.folder / "keys"), "--out", str(self.folder / "run")),
+            *("--listen", f"127.0.0.1:{self.port}", "--deadline", "1200", "--join", "3000", "--minimum", "2"),
+        )
+
+    def start_site(self, client: int) -> Typed:
+        state, keys = self.folder / f"state-{client}", self.folder / f"keys/site-{client}"
+        return self.type(f"site-{client}", "client", "--keys", str(keys), "--state", str(state))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, nginx: str, nothing_left: None) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("machines"), free_port(), [])
+    keys = place.type(
+        "keys",
+        *("keys", str(place.folder / "keys"), "--name", "127.0.0.1"),
+        *("--sites", str(SITES), "--port", str(place.port)),
+    )
+    assert keys.wait() == 0, keys.text()
+    (place.folder / "config.toml").write_text(tomli_w.dumps(small(clients=SITES, rounds=ROUNDS).as_dict()))
+    yield place
+    for typed in place.typed:
+        typed.kill(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def server(place: Place) -> Typed:
+    """A server that listens and waits for its sites."""
+    server = place.start_server("server", str(place.folder / "config.toml"))
+    server.wait_for_text("listening on")
+    server.wait_for_text("waiting for clients: 0 of 2")
+    return server
+
+
+def test_a_site_with_an_unregistered_key_is_refused(place: Place, server: Typed) -> None:
+    make_keys(place.folder / "other", ["127.0.0.1"], sites=1, port=place.port)
+    ours = (place.folder / "keys/site-0/ca.pem").read_bytes()
+    (place.folder / "other/site-0/ca.pem").write_bytes(ours)  # it trusts us, but we do not know it
+    site = place.type(
+        "stranger",
+        *("client", "--keys", str(place.folder / "other/site-0"), "--state", str(place.folder / "stranger")),
+    )
+    assert site.wait(300) == 1
+    assert "does not know this site's key" in site.text()
+    assert "is connected" not in server.text()
+
+
+def test_a_node_without_a_key_is_refused(place: Place, server: Typed) -> None:
+    home = place.folder / "keyless"
+    home.mkdir()
+    command = [
+        *(program("flower-supernode"), "--superlink", f"127.0.0.1:{place.port}"),
+        *("--root-certificates", str(place.folder / "keys/site-0/ca.pem")),
+        *("--host", "127.0.0.1", "--port", str(free_port()), "--max-retries", "1"),
+    ]
+    with Service("keyless", command, log=home / "log", env=flower_environment(home)) as node:
+        wait_for(lambda: not node.alive(), 300, node.tail)
+        assert node.exit_code() != 0
+        assert "404" in node.tail(40)
+    assert "is connected" not in server.text()
+
+
+def test_a_plain_text_client_is_told_to_use_tls_within_seconds(place: Place, server: Typed) -> None:
+    address = f"127.0.0.1:{place.port}"
+    client = place.type(
+        "plain", "client", "--server", address, "--client-id", "0", "--state", str(place.folder / "plain")
+    )
+    assert client.wait(300) == 1
+    assert "most likely expects TLS" in client.text()
+    assert len(client.text().strip().splitlines()) == 1
+
+
+def test_without_keys_no_client_talks_to_another_machine(place: Place) -> None:
+    state = str(place.folder / "far")
+    client = place.type("far", "client", "--server", "192.0.2.1:8443", "--client-id", "0", "--state", state)
+    assert client.wait(300) == 1
+    assert "without keys nothing is encrypted" in client.text()
+
+
+def test_the_flwr_command_gets_nothing_from_outside(place: Place, server: Typed) -> None:
+    home = place.folder / "intruder"
+    home.mkdir()
+    connection = {
+        "address": f"127.0.0.1:{place.port}",
+        "root-certificates": str(place.folder / "keys/site-0/ca.pem"),
+    }
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "x", "x": connection}}))
+    done = subprocess.run(
+        [program("flwr"), "list", "x", "--format", "json"],
+        env=flower_environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert json.loads(done.stdout)["success"] is False
+
+
+def test_a_killed_server_resumes_and_its_sites_get_the_models_of_an_uninterrupted_run(
+    place: Place, server: Typed
+) -> None:
+    sites = [place.start_site(client) for client in range(SITES)]
+    server.wait_for_text("round 1:")
+    # The sites' lines of round 2 come before the server has them all: the kill falls into the round.
+    sites[0].wait_for_text("round 2 of 3")
+    server.kill()
+    again = place.start_server("again", "--resume")
+    for site in sites:
+        assert site.wait() == 0, site.text()
+        assert "the personal model is" in site.text()
+    assert again.wait() == 0, again.text()
+    result = json.loads((place.folder / "run/result.json").read_text())
+    local = run_job(Job.build(small(clients=SITES, rounds=ROUNDS)), place.folder / "local")
+    assert result["digest"] == local["digest"]
+    for client in range(SITES):
+        (model,) = (place.folder / f"state-{client}").glob("*/model.safetensors")
+        assert model.stat().st_size > 100_000  # 59,141 float32 parameters and more
+    left = [path.name for path in (place.folder / "run/federation").iterdir()]
+    assert all(name.endswith(".log") for name in left), left
+
+
+def test_ctrl_c_stops_a_whole_federation_and_says_how_to_go_on(place: Place) -> None:
+    config, out = str(place.folder / "config.toml"), str(place.folder / "up")
+    up = place.type("up", "up", config, "--clients", "2", "--out", out)
+    up.wait_for_text("waiting for clients")
+    up.kill(signal.SIGINT)
+    assert up.process.returncode == 130
+    assert f"--resume --out {out}" in up.text()

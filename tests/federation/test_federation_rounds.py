@@ -1,0 +1,349 @@
+"""The server's rounds on a grid in this process: results, faults, resuming."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation_fakes import Federation, Message, answer_with, client_of, is_work, small
+from flwr.app import ConfigRecord, Error, RecordDict
+
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.loop import run_job
+from fedpurin.errors import ConfigError, EngineError
+from fedpurin.job import Job
+
+LOST_CLIENT, LOST_ROUND = 1, 2
+
+
+def lines(path: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / name).read_text().splitlines()]
+
+
+# Results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "values"),
+    [
+        ("fedpurin", "bfloat16"),
+        ("fedcac", "float32"),
+        ("fedper", "float16"),
+        ("fedbn", "int8"),
+        ("separate", "float32"),
+    ],
+)
+def test_methods_without_a_real_cluster_give_the_digest_of_the_local_engine(
+    tmp_path: Path, method: str, values: str
+) -> None:
+    config = small(method, values=values).updated({"model": {"name": "cnn"}})
+    local = run_job(Job.build(config), tmp_path / "local")
+    federation = Federation(tmp_path, config)
+    assert federation.run()["digest"] == local["digest"]
+    assert lines(federation.path, "ledger.jsonl") == lines(tmp_path / "local", "ledger.jsonl")
+
+
+def test_every_client_ends_with_its_personal_model(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, small())
+    result = federation.run()
+    assert result["digest"] is not None
+    assert result["missing_clients"] == []
+    models = [federation.grid.state(client) / "r1" / "model.safetensors" for client in range(3)]
+    assert len({model.read_bytes() for model in models}) == 3
+
+
+def test_only_a_share_of_the_clients_is_asked_when_the_configuration_says_so(tmp_path: Path) -> None:
+    config = small().updated({"run": {"participation": 0.67}})
+    federation = Federation(tmp_path, config)
+    federation.run()
+    for t in (1, 2):
+        assert sum(kind == records.WORK and group == str(t) for kind, _, group in federation.grid.asked) == 2
+
+
+# Faults: whatever one client does, the round is the same as if it had not answered
+
+
+def upload_of(answer: Message) -> bytes:
+    return records.get(records.read(answer), "upload", bytes)
+
+
+def with_upload(asked: Message, answer: Message, upload: bytes) -> Message:
+    record = dict(records.read(answer)) | {"upload": upload}
+    return answer_with(asked, **record)
+
+
+def with_nan(asked: Message, answer: Message) -> Message:
+    data = bytearray(upload_of(answer))
+    data[-4:] = b"\x00\x00\xc0\x7f"  # the last value; NaN as a little-endian float32
+    data[64:68] = zlib.crc32(data[68:], zlib.crc32(data[:64])).to_bytes(4, "little")
+    return with_upload(asked, answer, bytes(data))
+
+
+def with_other_layout(asked: Message, answer: Message) -> Message:
+    data = bytearray(upload_of(answer))
+    data[32:40] = b"elsewhat"  # the layout's fingerprint
+    data[64:68] = zlib.crc32(data[68:], zlib.crc32(data[:64])).to_bytes(4, "little")
+    return with_upload(asked, answer, bytes(data))
+
+
+def with_old_round(asked: Message, answer: Message) -> Message:
+    return answer_with(asked, **dict(records.read(answer)) | {"round": LOST_ROUND - 1})
+
+
+def with_old_upload(asked: Message, answer: Message) -> Message:
+    data = bytearray(upload_of(answer))
+    data[16:20] = (LOST_ROUND - 1).to_bytes(4, "little")
+    data[64:68] = zlib.crc32(data[68:], zlib.crc32(data[:64])).to_bytes(4, "little")
+    return with_upload(asked, answer, bytes(data))
+
+
+FAULTS = {
+    "NaN": (with_nan, " is nan; "),
+    "another layout": (with_other_layout, "fingerprint"),
+    "an old round": (with_old_round, "round 1 instead of 2"),
+    "an old upload": (with_old_upload, "round"),
+    "half an upload": (lambda asked, answer: with_upload(asked, answer, upload_of(answer)[:-9]), "promises"),
+    "garbage": (lambda asked, answer: with_upload(asked, answer, b"\xff" * 5000), "magic"),
+    "no upload": (
+        lambda asked, answer: answer_with(asked, client=1, round=2, meta=b"\x01\0\0\0"),
+        "no upload",
+    ),
+    "a bad meta": (
+        lambda asked, answer: answer_with(asked, **dict(records.read(answer)) | {"meta": b"?"}),
+        "bytes",
+    ),
+    "a wrong type": (
+        lambda asked, answer: answer_with(asked, **dict(records.read(answer)) | {"upload": "text"}),
+        "str for 'upload'",
+    ),
+    "another client's name": (
+        lambda asked, answer: answer_with(asked, **dict(records.read(answer)) | {"client": 0}),
+        "answered as client 0",
+    ),
+    "another program's reply": (
+        lambda asked, answer: Message(RecordDict({"other": ConfigRecord({"a": 1})}), reply_to=asked),
+        "no fedpurin record",
+    ),
+    "an error of Flower's": (lambda asked, answer: Message(Error(0, "gone"), reply_to=asked), "failed: gone"),
+    "a lost connection": (lambda asked, answer: Message(Error(5, "x"), reply_to=asked), "connection .* lost"),
+}
+
+
+def federation_with(folder: Path, fault: Any) -> Federation:
+    def tamper(asked: Message, answer: Message) -> Message | None:
+        return fault(asked, answer) if is_work(asked, LOST_CLIENT, LOST_ROUND) else answer
+
+    federation = Federation(folder, small(rounds=3), tamper)
+    federation.run()
+    return federation
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """Client 1 does not answer in round 2."""
+    return federation_with(tmp_path_factory.mktemp("silent"), lambda asked, answer: None)
+
+
+def test_a_silent_client_is_left_out_after_the_deadline_and_takes_part_again(silent: Federation) -> None:
+    first, second, third, final = lines(silent.path, "metrics.jsonl")
+    assert first["clients"] == third["clients"] == [0, 1, 2]
+    assert second["clients"] == [0, 2]
+    assert second["failed"] == [{"client": 1, "reason": "no answer within 1 s"}]
+    assert final["merged"]["clients"] == [0, 1, 2]
+    assert json.loads((silent.path / "result.json").read_text())["digest"] is not None
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_client_is_reported_and_changes_nothing_else(
+    tmp_path: Path, silent: Federation, fault: str
+) -> None:
+    tamper, reason = FAULTS[fault]
+    federation = federation_with(tmp_path, tamper)
+    (told,) = federation.told("failed")
+    assert (told["client"], told["round"]) == (LOST_CLIENT, LOST_ROUND)
+    assert "\n" not in told["reason"]
+    assert re.search(reason, told["reason"]), told["reason"]
+    assert lines(federation.path, "ledger.jsonl") == lines(silent.path, "ledger.jsonl")
+    results = [json.loads((f.path / "result.json").read_text())["digest"] for f in (federation, silent)]
+    assert results[0] == results[1]
+
+
+def test_a_client_that_lost_its_state_starts_afresh_in_the_next_round(tmp_path: Path) -> None:
+    federation: Federation
+
+    def lose(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 0, 1):  # after the answer of round 1 has been computed
+            shutil.rmtree(federation.grid.state(0))
+        return answer
+
+    federation = Federation(tmp_path, small(rounds=3), lose)
+    result = federation.run()
+    (told,) = federation.told("failed")
+    assert (told["client"], told["round"]) == (0, 2)
+    assert "starts afresh" in told["reason"]
+    assert lines(federation.path, "metrics.jsonl")[2]["clients"] == [0, 1, 2]
+    assert result["digest"] is not None
+
+
+def test_an_absent_client_is_left_out_and_comes_late(tmp_path: Path) -> None:
+    federation: Federation
+
+    def arrive(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 0, 1):
+            federation.grid.absent.clear()
+        return answer
+
+    federation = Federation(tmp_path, small(), arrive)
+    federation.grid.absent = {2}
+    federation.run()
+    first, second, _ = lines(federation.path, "metrics.jsonl")
+    assert first["failed"] == [{"client": 2, "reason": "not connected"}]
+    assert second["clients"] == [0, 1, 2]
+
+
+def test_a_client_that_restarts_under_a_new_node_id_is_known_by_its_answer_to_a_hello(tmp_path: Path) -> None:
+    federation: Federation
+
+    def restart(asked: Message, answer: Message) -> Message | None:
+        if is_work(asked, 1, 2):  # killed in mid-round 2, and back at once
+            federation.grid.restarts[1] = 1
+            return None
+        return answer
+
+    federation = Federation(tmp_path, small(rounds=3), restart)
+    federation.run()
+    records_ = lines(federation.path, "metrics.jsonl")
+    assert records_[1]["clients"] == [0, 2]
+    assert records_[2]["clients"] == [0, 1, 2]
+    assert [event["client"] for event in federation.told("joined")] == [0, 1, 2, 1]
+    assert federation.told("refused") == []
+
+
+# Too few
+
+
+def test_a_round_in_which_everybody_is_too_slow_ends_the_run_with_an_error(tmp_path: Path) -> None:
+    def slow(asked: Message, answer: Message) -> Message | None:
+        return None if asked.metadata.message_type == records.WORK else answer
+
+    federation = Federation(tmp_path, small(), slow)
+    with pytest.raises(EngineError, match=r"round 1: 0 accepted upload\(s\), but a round needs 2"):
+        federation.run()
+    assert not (federation.path / "result.json").exists()
+
+
+def test_a_federation_that_nobody_joins_ends_with_an_error(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, small())
+    federation.grid.absent = {0, 1, 2}
+    with pytest.raises(EngineError, match="0 of 3 clients are connected"):
+        federation.run()
+
+
+def test_the_minimum_must_fit_the_number_of_clients() -> None:
+    assert Terms.of(5).minimum == 3
+    with pytest.raises(ConfigError, match="minimum of 6"):
+        Terms.of(5, minimum=6)
+
+
+# Resuming
+
+
+class PowerCutError(Exception):
+    """The server is gone."""
+
+
+@pytest.mark.parametrize("cut_at", [(0, 1), (2, 2)], ids=["before the first checkpoint", "in mid-round 2"])
+def test_a_server_that_was_cut_off_resumes_to_the_same_models(
+    tmp_path: Path, cut_at: tuple[int, int]
+) -> None:
+    whole = Federation(tmp_path / "whole", small(rounds=3)).run()
+    cut = False
+
+    def power(asked: Message, answer: Message) -> Message:
+        nonlocal cut
+        if not cut and is_work(asked, *cut_at):
+            cut = True
+            raise PowerCutError
+        return answer
+
+    federation = Federation(tmp_path / "cut", small(rounds=3), power)
+    with pytest.raises(PowerCutError):
+        federation.run()
+    assert federation.run()["digest"] == whole["digest"]
+
+
+def test_a_server_that_was_cut_off_at_the_very_end_resumes_to_the_same_models(tmp_path: Path) -> None:
+    whole = Federation(tmp_path / "whole", small()).run()
+    cut = False
+
+    def power(asked: Message, answer: Message) -> Message:
+        nonlocal cut
+        if not cut and asked.metadata.message_type == records.FINISH and client_of(asked) == 2:
+            cut = True
+            raise PowerCutError
+        return answer
+
+    federation = Federation(tmp_path / "cut", small(), power)
+    with pytest.raises(PowerCutError):
+        federation.run()
+    assert federation.run()["digest"] == whole["digest"]
+
+
+# Who is who
+
+
+def hello_as(client: int, told: dict[str, Any]) -> Any:
+    def tamper(asked: Message, answer: Message) -> Message:
+        if asked.metadata.message_type == records.HELLO and client_of(asked) == client:
+            return answer_with(asked, **told)
+        return answer
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"client": 7, "version": records.VERSION}, "clients 0 to 2"),
+        ({"client": 2, "version": 99, "package": "9.9"}, "another version of the protocol"),
+        ({"version": records.VERSION}, "'client'"),
+    ],
+)
+def test_a_node_that_introduces_itself_badly_is_refused(
+    tmp_path: Path, told: dict[str, Any], reason: str
+) -> None:
+    federation = Federation(tmp_path, small(), hello_as(2, told))
+    federation.run()
+    (refused,) = federation.told("refused")
+    assert reason in refused["reason"]
+    assert lines(federation.path, "metrics.jsonl")[0]["clients"] == [0, 1]
+
+
+def test_a_node_cannot_speak_for_the_holder_of_another_key(tmp_path: Path) -> None:
+    keys = {f"key {client}".encode(): client for client in range(3)}
+    federation = Federation(
+        tmp_path, small(), hello_as(2, {"client": 0, "version": records.VERSION}), keys=keys
+    )
+    federation.run()
+    (refused,) = federation.told("refused")
+    assert "calls itself client 0, but its key is that of 2" in refused["reason"]
+
+
+def test_what_a_client_says_is_shown_as_one_short_line_without_control_characters(tmp_path: Path) -> None:
+    nasty = "\x1b[31mred\n" + "x" * 5000
+
+    def tamper(asked: Message, answer: Message) -> Message:
+        return answer_with(asked, client=1, error=nasty) if is_work(asked, 1, 1) else answer
+
+    federation = Federation(tmp_path, small(), tamper)
+    federation.run()
+    reason = federation.told("failed")[0]["reason"]
+    assert reason.startswith("?[31mred xxx")
+    assert len(reason) == 300

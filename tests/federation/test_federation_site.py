@@ -1,0 +1,172 @@
+"""A site: its own data, what it refuses to start with, and what it tells the person there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federation_fakes import Federation, small
+
+from fedpurin.config import Config
+from fedpurin.errors import ConfigError, DataError, EngineError
+from fedpurin.federation import commands, progress, site
+from fedpurin.federation.keys import make_keys
+from fedpurin.federation.service import free_port
+
+
+class Screen:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        self.lines.append(" ".join(map(str, objects)))
+
+
+# Own data
+
+
+def write_site(path: Path, seed: int, shape: tuple[int, ...] = (1, 8, 8), classes: int = 3) -> str:
+    random = np.random.default_rng(seed)
+    x = random.integers(0, 256, (60, *shape), dtype=np.uint8)
+    np.savez(path, x=x, y=random.integers(0, classes, 60))
+    return str(path)
+
+
+def own_config() -> Config:
+    return small().updated({"data": {"dataset": "own", "shape": [1, 8, 8], "classes": 3}})
+
+
+def test_every_site_trains_on_its_own_data(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, own_config())
+    federation.grid.data = [write_site(tmp_path / f"{i}.npz", seed=i) for i in range(3)]
+    result = federation.run()
+    assert result["digest"] is not None
+    assert result["missing_clients"] == []
+
+
+def test_a_site_whose_data_does_not_fit_is_left_out_and_told_why(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, own_config())
+    federation.grid.data = [
+        write_site(tmp_path / "0.npz", seed=0),
+        write_site(tmp_path / "1.npz", seed=1),
+        write_site(tmp_path / "2.npz", seed=2, shape=(3, 9, 9)),
+    ]
+    federation.run()
+    reasons = {event["reason"] for event in federation.told("failed") if event["client"] == 2}
+    assert any("[3, 9, 9]" in reason and "[1, 8, 8]" in reason for reason in reasons)
+
+
+def test_own_data_is_asked_for_and_only_used_where_agreed(tmp_path: Path) -> None:
+    without = Federation(tmp_path / "a", own_config())
+    with pytest.raises(EngineError, match="start with --data"):
+        without.run()
+    unexpected = Federation(tmp_path / "b", small())
+    unexpected.grid.data = [write_site(tmp_path / f"{i}.npz", seed=i) for i in range(3)]
+    with pytest.raises(EngineError, match='dataset = "own"'):
+        unexpected.run()
+
+
+# Starting
+
+
+def start(tmp_path: Path, **options: Any) -> int:
+    return site.client(state=tmp_path / "state", console=Screen(), **options)
+
+
+def test_a_client_needs_to_know_its_server(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="name the server"):
+        start(tmp_path)
+
+
+def test_a_client_without_keys_must_say_which_one_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="say which client this is"):
+        start(tmp_path, server="127.0.0.1:8443")
+
+
+def test_a_client_cannot_take_the_folder_of_another(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", ["127.0.0.1"], sites=2)
+    with pytest.raises(ConfigError, match="folder of client 1, not of client 0"):
+        start(tmp_path, key_folder=tmp_path / "keys/site-1", client_id=0)
+
+
+def test_data_that_cannot_be_read_shows_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "check_server", lambda address, ca: None)
+    with pytest.raises(DataError, match="does not exist"):
+        start(tmp_path, server="127.0.0.1:8443", client_id=0, data="nowhere")
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_absent_server_shows_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="nothing answers at"):
+        start(tmp_path, server=f"127.0.0.1:{free_port()}", client_id=0)
+    assert not (tmp_path / "state").exists()
+
+
+def test_two_clients_cannot_share_a_state_directory(tmp_path: Path) -> None:
+    with (
+        site.alone(tmp_path),
+        pytest.raises(ConfigError, match="in use by another client"),
+        site.alone(tmp_path),
+    ):
+        pass
+
+
+def test_a_federation_on_this_machine_checks_its_data_sets_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1 data sets for 3 clients"):
+        commands.up(own_config(), out=tmp_path / "run", console=Screen(), data=["a.npz"])
+    with pytest.raises(ConfigError, match='needs dataset = "own"'):
+        commands.up(small(), out=tmp_path / "run", console=Screen(), data=["a.npz"] * 3)
+    assert not (tmp_path / "run").exists()
+
+
+# What people read
+
+
+def test_the_keys_command_says_what_to_do_next(tmp_path: Path) -> None:
+    screen = Screen()
+    assert commands.keys(tmp_path / "keys", console=screen, names=["fed.example.org"], sites=2) == 0
+    text = "\n".join(screen.lines)
+    for needed in ("site-0", "site-1", "federation server", "federation client", "backup"):
+        assert needed in text
+
+
+def test_every_event_is_told_in_one_plain_line(tmp_path: Path) -> None:
+    record = {"upload": {"accuracy": [0.5, None, 1.0]}, "seconds": {"round": 2.0}}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+
+    def told(**event: Any) -> str | None:
+        return progress.describe(event, tmp_path)
+
+    assert told(event="waiting", have=1, want=3) == "waiting for clients: 1 of 3 connected"
+    assert told(event="failed", round=2, client=1, reason="x") == "round 2: client 1 left out: x"
+    assert told(event="round_done", round=2, accepted=3) == "round 2: 3 uploads, mean accuracy 0.750, 2.0 s"
+    assert told(event="started", pid=1) is None
+
+
+def test_a_site_is_told_about_its_rounds_and_its_model() -> None:
+    line = {"round": 2, "of": 9, "accuracy": 0.5, "received": 1000, "sent": 20}
+    assert (
+        progress.describe_site(line) == "round 2 of 9: trained, accuracy 0.500, received 1,000 bytes, sent 20"
+    )
+    assert "model is /m" in progress.describe_site({"final": True, "model": "/m", "accuracy": None})
+
+
+def test_traffic_is_told_beside_the_ledger(tmp_path: Path) -> None:
+    lines = [{"direction": "up", "bytes": {"header": 60, "values": 940}}] * 2
+    (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (told,) = progress.describe_traffic(2100, 0, tmp_path)  # 100 more for 2 messages of 1,000 bytes
+    assert "50 more per message, 5.00 %" in told
+
+
+def test_the_commands_start_without_torch() -> None:
+    code = "import sys, fedpurin.federation.commands; raise SystemExit('torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0

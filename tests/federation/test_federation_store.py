@@ -1,0 +1,99 @@
+"""A client's memory survives its process, repeats a round exactly, and follows what the server accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedpurin.engines.flower.store import LostStateError, Saved, Store, pick
+from fedpurin.errors import RunError
+
+
+def state(round_: int, value: float = 0.0) -> dict[str, torch.Tensor]:
+    return {"round": torch.tensor([round_]), "weights": torch.tensor([value, -value])}
+
+
+def test_what_was_saved_is_loaded_even_where_states_share_tensors(tmp_path: Path) -> None:
+    before = state(1, 0.5)
+    after = before | {"round": torch.tensor([2])}
+    Store(tmp_path, "run", 4).save(2, before, after)
+    saved = Store(tmp_path, "run", 4).load()
+    assert saved is not None
+    assert saved.round == 2
+    assert saved.rounds() == [1, 2]
+    assert torch.equal(saved.after["weights"], before["weights"])
+
+
+def test_saving_leaves_no_temporary_file(tmp_path: Path) -> None:
+    Store(tmp_path, "run", 0).save(1, state(0), state(1))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["state.safetensors"]
+
+
+def test_each_run_has_a_memory_of_its_own(tmp_path: Path) -> None:
+    Store(tmp_path, "first", 0).save(1, state(0), state(1))
+    assert Store(tmp_path, "second", 0).load() is None
+
+
+def test_the_state_of_another_client_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path, "run", 0).save(1, state(0), state(1))
+    with pytest.raises(RunError, match="is of client 0"):
+        Store(tmp_path, "run", 1).load()
+
+
+def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    store = Store(tmp_path, "run", 0)
+    store.save(1, state(0), state(1))
+    store.state_file.write_bytes(store.state_file.read_bytes()[:50])
+    with pytest.raises(RunError, match="delete it to join afresh"):
+        store.load()
+
+
+@pytest.mark.parametrize("name", ["", "../../etc", "a/b", "a b"])
+def test_a_server_cannot_name_a_path_outside_the_state_directory(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunError, match="names its run"):
+        Store(tmp_path, name, 0)
+
+
+SAVED = Saved(round=5, before=state(3), after=state(5))
+
+
+def test_an_accepted_upload_is_built_upon() -> None:
+    assert pick(SAVED, 6, confirmed=5) is SAVED.after
+
+
+def test_a_lost_upload_is_forgotten() -> None:
+    assert pick(SAVED, 6, confirmed=3) is SAVED.before
+
+
+def test_a_repeated_round_starts_where_it_started() -> None:
+    assert pick(SAVED, 5, confirmed=3) is SAVED.before
+
+
+def test_a_repeated_last_reply_is_applied_to_the_trained_model_again() -> None:
+    saved = Saved(
+        round=6, before=state(5, 1.0), after=state(5, 2.0)
+    )  # the final model carries the round of its upload
+    assert pick(saved, 6, confirmed=5) is saved.before
+
+
+def test_without_messages_a_client_goes_on_and_repeats_a_round_exactly() -> None:
+    assert pick(SAVED, 6, confirmed=None) is SAVED.after
+    assert pick(SAVED, 5, confirmed=None) is SAVED.before
+
+
+def test_a_new_client_starts_from_the_initial_state() -> None:
+    assert pick(None, 4, confirmed=0) is None
+
+
+def test_a_client_that_lost_its_state_says_so() -> None:
+    with pytest.raises(LostStateError):
+        pick(None, 4, confirmed=3)
+    with pytest.raises(LostStateError):
+        pick(SAVED, 9, confirmed=8)
+
+
+def test_a_server_that_went_back_in_time_is_refused() -> None:
+    with pytest.raises(RunError, match="already worked in round 5"):
+        pick(SAVED, 4, confirmed=3)

@@ -1,0 +1,140 @@
+"""Slow twins of `fedpurin.core`, written with loops straight from the definition of the method.
+
+Plain lists of Python floats (which are float64) and bools; nothing of fedpurin is used here. Overlaps and
+thresholds are exact fractions, so that "at least the threshold" has one answer. Indices: i, j are clients, c
+is a coordinate. Scores are float32 in the package, so limits that a score is compared with are rounded to
+float32 as well.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+
+Row = Sequence[float]
+Bits = Sequence[bool]
+
+
+def perturbation(gradient: Row, weights: Row, hessian: bool = False) -> list[float]:
+    """s_j = |-g_j theta_j + 1/2 (g_j theta_j)^2|, or |g_j theta_j|, of one client."""
+    scores = []
+    for g, theta in zip(gradient, weights, strict=True):
+        if hessian:
+            scores.append(abs(-g * theta + 0.5 * (g * theta) ** 2))
+        else:
+            scores.append(abs(g * theta))
+    return scores
+
+
+def as_float32(number: float) -> float:
+    rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return rounded
+
+
+def layer_mask(scores: Row, tau: float, floor: float = 1e-10, fallback: float | None = None) -> list[bool]:
+    """One parameter tensor of one client."""
+    low = as_float32(floor)
+    above = low if fallback is None else as_float32(fallback)
+    k = int(tau * len(scores))
+    if k == 0:
+        return [False] * len(scores)
+    th = sorted(scores, reverse=True)[k - 1]
+    if th > low:
+        return [s >= th for s in scores]
+    if any(s > above for s in scores):
+        return [s > above for s in scores]
+    return [s >= th for s in scores]
+
+
+def critical_mask(
+    scores: Row, sizes: Sequence[int], tau: float, floor: float = 1e-10, fallback: float | None = None
+) -> list[bool]:
+    mask: list[bool] = []
+    for size in sizes:
+        layer = scores[len(mask) : len(mask) + size]
+        mask.extend(layer_mask(layer, tau, floor, fallback))
+    return mask
+
+
+def overlap(masks: Sequence[Bits]) -> list[list[Fraction]]:
+    """O_ij = 1 - ||m_i - m_j||_1 / (2 n_i); 0 where either mask is empty; 1 on the diagonal."""
+    result = []
+    for i, mine in enumerate(masks):
+        row = []
+        for j, theirs in enumerate(masks):
+            if i == j:
+                row.append(Fraction(1))
+            elif not any(mine) or not any(theirs):
+                row.append(Fraction(0))
+            else:
+                distance = sum(a != b for a, b in zip(mine, theirs, strict=True))
+                row.append(1 - Fraction(distance, 2 * sum(mine)))
+        result.append(row)
+    return result
+
+
+def threshold(o: Sequence[Sequence[Fraction]], t: int, beta: int) -> Fraction | float:
+    """Th = O_avg + t/beta (O_max - O_avg) over ordered pairs i != j; nobody to pair with: infinite."""
+    pairs = [o[i][j] for i in range(len(o)) for j in range(len(o)) if i != j]
+    if not pairs:
+        return float("inf")
+    mean, most = sum(pairs, Fraction(0)) / len(pairs), max(pairs)
+    return mean + Fraction(t, beta) * (most - mean)
+
+
+def collaborators(masks: Sequence[Bits], t: int, beta: int) -> list[set[int]]:
+    """C_i and i itself. A client without critical parameters joins no group; nobody does after beta."""
+    o = overlap(masks)
+    limit = threshold(o, t, beta)
+    groups = []
+    for i in range(len(masks)):
+        group = {i}
+        for j in range(len(masks)):
+            if j != i and t <= beta and any(masks[i]) and any(masks[j]) and o[i][j] >= limit:
+                group.add(j)
+        groups.append(group)
+    return groups
+
+
+def theta_bar(
+    values: Sequence[Row], masks: Sequence[Bits], weights: Row | None = None, average: str = "paper"
+) -> list[float]:
+    """The sample-weighted mean, zeros averaged in; with "support" over those who sent the coordinate."""
+    share = [1.0] * len(values) if weights is None else list(weights)
+    bar = []
+    for c in range(len(values[0])):
+        total = weight = 0.0
+        for i in range(len(values)):
+            if average == "paper" or masks[i][c]:
+                total += share[i] * values[i][c]
+                weight += share[i]
+        bar.append(total / weight if weight else 0.0)
+    return bar
+
+
+def critical_mean(
+    values: Sequence[Row], masks: Sequence[Bits], group: set[int], average: str = "paper"
+) -> list[float]:
+    """delta_i: the plain mean over a group; with "support" over those of it who sent the coordinate."""
+    result = []
+    for c in range(len(values[0])):
+        members = [j for j in sorted(group) if average == "paper" or masks[j][c]]
+        result.append(sum(values[j][c] for j in members) / len(members) if members else 0.0)
+    return result
+
+
+def combine(
+    values: Sequence[Row],
+    masks: Sequence[Bits],
+    groups: Sequence[set[int]],
+    weights: Row | None = None,
+    average: str = "paper",
+) -> list[list[float]]:
+    """theta_i' = delta_i m_i + theta_bar (1 - m_i)."""
+    bar = theta_bar(values, masks, weights, average)
+    merged = []
+    for i, mask in enumerate(masks):
+        delta = critical_mean(values, masks, groups[i], average)
+        merged.append([delta[c] if mask[c] else bar[c] for c in range(len(mask))])
+    return merged

@@ -1,0 +1,331 @@
+"""`fedpurin reproduce`: plan, run, resume, figures, claims, docs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reproduce_tools import Reproduce, make_line
+
+from fedpurin.cli.main import main
+from fedpurin.config import Config
+from fedpurin.errors import ConfigError, DataError, RunError
+from fedpurin.reproduce.command import TABLES, WHAT, block
+from fedpurin.reproduce.docs import BLOCK, regenerate
+from fedpurin.reproduce.recipes import RECIPES
+from fedpurin.reproduce.record import pack_counts, unpack_counts
+from fedpurin.reproduce.scales import SCALES, Request
+from fedpurin.reproduce.store import Store
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DOCS = [CHECKOUT / "docs" / f"{name}.md" for name in ("reproduction", "fidelity", "wire")]
+
+# A run of a few seconds: 3 clients, 2 rounds, an MLP on bundled data.
+TINY = [
+    *("--scale", "mini", "--alpha", "0.5", "--seeds", "1", "--rounds", "2", "--workers", "1"),
+    *("--set", "run.clients=3", "--set", "model.name=mlp", "--set", "train.epochs=1"),
+    *("--set", "data.train_samples=20", "--set", "data.test_samples=10"),
+]
+
+
+def fill(folder: Path, scale: str = "mini", alpha: float = 0.5, seeds: tuple[int, ...] = (1, 2)) -> Store:
+    """A store with made-up results for every recipe at this scale."""
+    store = Store(folder / "results")
+    request = Request(scale=scale, alphas=(alpha,), seeds=seeds)
+    for recipe in RECIPES.values():
+        for number, cell in enumerate(recipe.cells(request)):
+            if store.record(cell.config) is None:
+                store.append("runs", make_line(cell.config, 0.6 + 0.01 * (number % 9), noise=0.05))
+    return store
+
+
+def test_the_command_loads_neither_torch_nor_matplotlib_for_its_help() -> None:
+    code = "import sys, fedpurin.reproduce.command; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_every_recipe_can_be_asked_for() -> None:
+    assert set(RECIPES) <= set(WHAT)
+
+
+def test_the_papers_scale_is_the_papers_experiment() -> None:
+    cells = RECIPES["table-accuracy"].cells(Request(scale="paper"))
+    assert len({cell.key for cell in cells}) == 7 * 9 * 3  # methods x settings x seeds
+    assert {(c.config.run.rounds, c.config.method.beta) for c in cells} == {(200, 100), (300, 170)}
+    assert {c.config.run.clients for c in cells} == {20}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_recipe_names_the_same_cell_in_two_rows(name: str, scale: str) -> None:
+    cells = RECIPES[name].cells(Request(scale=scale))
+    assert cells
+    assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_a_dry_run_shows_the_plan_with_its_time_and_runs_nothing(
+    tmp_path: Path, reproduce: Reproduce
+) -> None:
+    code, text = reproduce("figure-tau", "--scale", "paper", "--dry-run")
+    assert code == 0
+    assert "45 to run" in text  # 5 taus x 3 alphas x 3 seeds
+    assert " h in all" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_filters_narrow_the_plan(reproduce: Reproduce) -> None:
+    words = [
+        "--scale",
+        "paper",
+        "--dataset",
+        "cifar-10",
+        "--alpha",
+        "0.5",
+        "--method",
+        "fedpurin",
+        "--dry-run",
+    ]
+    _, text = reproduce("table-accuracy", *words)
+    assert "3 to run" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table-accuracy", "--dataset", "mnist"], "has no data set 'mnist'"),
+        (["table-accuracy", "--method", "fedprox"], "'fedprox' is unknown"),
+        (["table-accuracy", "--alpha", "x"], "should be numbers"),
+        (["table-accuracy", "--set", "rounds=3"], "section.key=value"),
+        (["table-accuracy", "somewhere"], "takes no paths"),
+        (["docs"], "needs at least one Markdown file"),
+    ],
+)
+def test_bad_requests_name_the_value_and_the_remedy(
+    reproduce: Reproduce, words: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        reproduce(*words)
+
+
+@pytest.mark.parametrize(
+    "name", [*TABLES, "claims", "inventory", "first-rounds", "table-floor", "table-cost"]
+)
+@pytest.mark.parametrize("full", [False, True])
+def test_every_table_can_be_made_from_a_full_and_from_an_empty_store(
+    name: str, full: bool, experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    if full:
+        fill(experiments)
+    out = tmp_path / "out"
+    code, _ = reproduce(
+        name, "--scale", "mini", "--alpha", "0.5", "--seeds", "1,2", "--no-run", "--out", str(out)
+    )
+    assert code == 0
+    assert (out / f"{name}.md").read_text().startswith("|")
+    assert "\\begin{tabular}" in (out / f"{name}.tex").read_text()
+
+
+@pytest.mark.parametrize("name", ["figure-bars", "figure-rounds", "figure-bn", "figure-tau"])
+def test_figures_come_as_png_and_pdf(
+    name: str, experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    pytest.importorskip("matplotlib")
+    fill(experiments)
+    out = tmp_path / "out"
+    reproduce(name, "--scale", "mini", "--alpha", "0.5", "--seeds", "1,2", "--no-run", "--out", str(out))
+    stem = f"{name.removeprefix('figure-')}-mini-a0.5"
+    assert (out / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(
+    experiments: Path, reproduce: Reproduce
+) -> None:
+    fill(experiments)
+    _, text = reproduce("claims")
+    for claim in (
+        "FedPURIN above FedBN in 5 of 9",
+        "Exact gradients beat delta",
+        "quadratic term changes little",
+    ):
+        line = next(line for line in text.splitlines() if claim in line)
+        assert "**undecided**" in line
+
+
+def test_a_claim_is_decided_at_the_papers_scale(experiments: Path, reproduce: Reproduce) -> None:
+    store = Store(experiments / "results")
+    recipe, request = RECIPES["table-accuracy"], Request(scale="paper", seeds=(1,))
+    for cell in recipe.cells(Request(scale="paper")):
+        better = cell.config.run.method == "fedpurin"
+        store.append("runs", make_line(cell.config, 0.9 if better else 0.8))
+    assert request.scale == "paper"
+    _, text = reproduce("claims")
+    line = next(line for line in text.splitlines() if "FedPURIN above FedCAC" in line)
+    assert "9 of 9" in line
+    assert "**holds**" in line
+
+
+def test_counts_survive_their_packing() -> None:
+    import numpy as np
+
+    rows = np.array([[0, 1, 300], [7, 7, 7]])
+    assert (unpack_counts(pack_counts(rows), 2) == rows).all()
+
+
+# Documents
+
+
+def test_a_block_is_made_anew_and_the_text_around_it_stays() -> None:
+    text = "before\n<!-- reproduce table-x -->\nold\n<!-- end -->\nafter\n"
+    assert regenerate(text, lambda words: f"{words}\n") == (
+        "before\n<!-- reproduce table-x -->\n['table-x']\n<!-- end -->\nafter\n"
+    )
+
+
+def test_a_block_without_its_end_is_refused() -> None:
+    with pytest.raises(DataError, match="has no <!-- end -->"):
+        regenerate("<!-- reproduce claims -->\n", lambda _: "")
+
+
+def test_docs_check_tells_when_a_number_has_drifted(
+    experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    fill(experiments)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- reproduce table-controls --scale mini --alpha 0.5 -->\n<!-- end -->\n")
+    assert reproduce("docs", str(page), "--check")[0] == 1
+    assert reproduce("docs", str(page))[0] == 0
+    assert "magnitude" in page.read_text()
+    assert reproduce("docs", str(page), "--check")[0] == 0
+    page.write_text(page.read_text().replace("| magnitude | ", "| magnitude | 9"))
+    assert reproduce("docs", str(page), "--check")[0] == 1
+
+
+@pytest.mark.parametrize("file", DOCS, ids=lambda file: file.name)
+def test_every_generated_block_in_the_docs_matches_the_store(file: Path) -> None:
+    text = file.read_text("utf-8")
+    assert len(BLOCK.findall(text)) >= 1
+    assert regenerate(text, lambda words: block(words, str(CHECKOUT / "experiments"))) == text
+
+
+def test_paths_may_come_after_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("no block\n")
+    assert main(["reproduce", "docs", "--check", str(page)]) == 0
+    assert "page.md: up to date" in capsys.readouterr().out.replace("\n", "")
+    with pytest.raises(SystemExit):
+        main(["reproduce", "docs", "--check", str(page), "--nonsense"])
+    assert "--nonsense; see fedpurin --help" in capsys.readouterr().err
+
+
+def test_figures_named_in_the_docs_exist() -> None:
+    import re
+
+    for file in DOCS:
+        for name in re.findall(r"\]\((figures/[^)]+)\)", file.read_text("utf-8")):
+            assert (file.parent / name).is_file(), name
+
+
+def test_the_committed_store_is_readable_and_small() -> None:
+    folder = CHECKOUT / "experiments" / "results"
+    assert Store(folder).records()
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 20 * 2**20
+
+
+# Real runs
+
+
+@pytest.mark.slow
+def test_finished_cells_are_never_run_again_and_interrupted_ones_continue(
+    experiments: Path, tmp_path: Path, reproduce: Reproduce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedpurin.engines import loop
+
+    def stop_after_one(self: object, t: int) -> None:
+        keep(self, t)
+        raise KeyboardInterrupt
+
+    keep = loop._Loop._checkpoint
+    words = ["table-accuracy", *TINY, "--method", "fedpurin,separate"]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Loop, "_checkpoint", stop_after_one)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(*words)
+    assert not (experiments / "results" / "runs.jsonl").exists()
+    _, text = reproduce(*words)
+    assert "continues after round 1" in text
+    _, text = reproduce(*words)
+    assert "2 cells, 2 of them in the store already" in text
+    assert "round 1:" not in text
+
+    path = next((tmp_path / "runs").glob("fedpurin-*"))
+    result = json.loads((path / "result.json").read_text())
+    store = Store(experiments / "results")
+    record = next(r for r in store.records() if r.config.run.method == "fedpurin")
+    assert record.line["digest"] == result["digest"]
+    assert record.best() == pytest.approx(100 * result["accuracy"]["upload"]["best"], abs=0.01)
+    assert record.mib("up").mean() == pytest.approx(result["mib_per_client_round"]["up"], rel=1e-4)
+    assert record.mib("down_paper").mean() == pytest.approx(
+        result["mib_per_client_round"]["down_paper"], rel=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_import_takes_finished_runs_and_marks_unfinished_ones(
+    experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
+    assert len(list((tmp_path / "out").glob("coverage-*.png"))) == 2
+    path = next((tmp_path / "runs").iterdir())
+    (experiments / "results" / "runs.jsonl").unlink()
+    (path / "result.json").rename(path / "aside.json")
+    code, text = reproduce("import", str(path))
+    assert code == 1
+    assert "is not complete (2 of 2 rounds)" in text
+    assert reproduce("import", str(path), "--partial")[0] == 0
+    assert not Store(experiments / "results").records()[0].complete
+    (path / "aside.json").rename(path / "result.json")
+    reproduce("import", str(path))
+    assert Store(experiments / "results").records()[0].complete
+
+
+@pytest.mark.slow
+def test_check_perturbation_predicts_a_small_step(
+    experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    words = [
+        "check-perturbation",
+        "--scale",
+        "mini",
+        "--set",
+        "data.train_samples=40",
+        "--set",
+        "model.name=mlp",
+    ]
+    reproduce(*words, "--out", str(tmp_path / "out"))
+    line = next(iter(Store(experiments / "results").lines("perturbation")))
+    found = line["scores"]["first-order"]
+    # A 1 % step towards zero changes the loss as the gradient says, up to the curvature along the step.
+    for predicted, small in zip(found["predicted"], found["small"], strict=True):
+        assert small == pytest.approx(predicted, abs=0.1 * max(map(abs, found["predicted"])) + 1e-4)
+    assert "in the store already" in reproduce(*words, "--out", str(tmp_path / "out"))[1]
+
+
+def test_a_damaged_run_is_refused(tmp_path: Path, reproduce: Reproduce) -> None:
+    with pytest.raises(RunError, match="is not a directory"):
+        reproduce("import", str(tmp_path / "nothing"))
+
+
+def test_unknown_scale_is_refused() -> None:
+    with pytest.raises(ConfigError, match="choose one of paper, quick, mini"):
+        Request(scale="huge")
+
+
+def test_configs_of_quick_and_paper_differ_only_in_length() -> None:
+    quick, paper = (Request(scale=s).config("cifar-10", 0.1, 1, "fedpurin") for s in ("quick", "paper"))
+    same = quick.updated({"run": {"rounds": paper.run.rounds}, "method": {"beta": paper.method.beta}})
+    assert same == paper
+    assert isinstance(same, Config)

@@ -1,0 +1,211 @@
+"""The configuration: what is refused and how, and that a file says the same as the object."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedpurin.config import METHOD_NAMES, PRESETS, SECTIONS, Config
+from fedpurin.errors import ConfigError
+from fedpurin.methods import METHODS
+
+
+def refuse(section: str, key: str, value: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Config().updated({section: {key: value}})
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "bad"),
+    [
+        ("method", "tau", [0, 0.0, -0.1, 1.5, NAN, INF, -INF]),
+        ("method", "beta", [0, -3, 2.5, NAN, INF]),
+        ("method", "distill", [-0.1, NAN, INF]),
+        ("method", "temperature", [0, -1.0, NAN]),
+        ("data", "alpha", [0, -0.5, NAN, INF]),
+        ("data", "train_samples", [0, -1, 1.5]),
+        ("data", "test_samples", [0]),
+        ("data", "classes_per_client", [0]),
+        ("run", "clients", [0, -1, 2.5, NAN]),
+        ("run", "rounds", [0]),
+        ("run", "seed", [-1, 2**31 + 1]),
+        ("run", "participation", [0, 1.1, -0.5, NAN]),
+        ("run", "workers", [-1]),
+        ("run", "checkpoint_every", [0]),
+        ("train", "lr", [0, -0.1, NAN, INF]),
+        ("train", "momentum", [-0.1, 1.5]),
+        ("train", "weight_decay", [-1e-4]),
+        ("train", "epochs", [0]),
+        ("train", "batch_size", [0]),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name_and_value(section: str, key: str, bad: list[Any]) -> None:
+    for value in bad:
+        message = refuse(section, key, value)
+        assert f"{section}.{key}" in message
+        assert str(value) in message
+
+
+def test_the_limits_themselves_are_accepted() -> None:
+    config = Config().updated(
+        {
+            "method": {"tau": 1, "beta": 1, "distill": 0},
+            "run": {"clients": 1, "rounds": 1, "participation": 1, "seed": 0},
+            "train": {"momentum": 0, "weight_decay": 0},
+        }
+    )
+    assert config.method.tau == 1.0
+    assert isinstance(config.method.tau, float)
+
+
+def test_a_refusal_says_what_would_be_accepted() -> None:
+    assert refuse("method", "tau", 1.5) == "method.tau = 1.5 must be at most 1"
+    assert refuse("method", "tau", 0) == "method.tau = 0.0 must be greater than 0 and at most 1"
+    assert "a whole number" in refuse("run", "rounds", "ten")
+    assert "true or false" in refuse("method", "hessian", 1)
+    assert "a number" in refuse("train", "lr", "fast")
+    assert "text" in refuse("model", "name", 8)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "choices"),
+    [
+        ("run", "method", METHOD_NAMES),
+        ("run", "engine", ("local", "ray", "flower")),
+        ("run", "device", ("cpu", "cuda", "mps")),
+        ("data", "partition", ("dirichlet", "dirichlet-disjoint", "classes", "iid")),
+        ("method", "score", ("gradient", "delta", "magnitude", "random")),
+        ("method", "gradient_dtype", ("float32", "float16")),
+        ("method", "exchange_norm", ("no", "whole", "selected")),
+        ("method", "noncritical", ("global", "local")),
+        ("method", "average", ("paper", "support")),
+        ("wire", "values", ("float32", "float16", "bfloat16", "int8")),
+    ],
+)
+def test_choices_are_listed_where_a_wrong_one_is_given(
+    section: str, key: str, choices: tuple[str, ...]
+) -> None:
+    message = refuse(section, key, "nonsense")
+    assert "'nonsense'" in message
+    assert all(choice in message for choice in choices)
+    for choice in choices:
+        changed = Config().updated({section: {key: choice}})
+        assert getattr(getattr(changed, section), key) == choice
+
+
+def test_unknown_sections_and_keys_list_the_known_ones() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown section \[trian\].*run, data, model, train, method, wire"
+    ):
+        Config().updated({"trian": {}})
+    message = refuse("train", "learning_rate", 0.1)
+    assert "train.learning_rate" in message
+    assert all(f.name in message for f in fields(SECTIONS["train"]))
+    with pytest.raises(ConfigError, match=r"\[run\] must be a table"):
+        Config().updated({"run": 3})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("text", ["run = 3", "[run]\nclient = 3", "[run]\nclients = -1", "[run", "x = nan"])
+def test_a_bad_file_ends_in_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Config.from_toml(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe binary"])
+def test_an_unreadable_file_is_named(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"c\.toml"):
+        Config.from_toml(file)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_toml_out_and_in_is_the_same_configuration(preset: str) -> None:
+    config = Config.preset(preset).updated({"data": {"shape": [3, 8, 8], "dir": 'a "quoted" \\ path'}})
+    assert Config.from_text(config.to_toml()) == config
+    assert Config().updated(config.as_dict()) == config
+
+
+def test_text_from_flags_becomes_the_type_of_the_setting() -> None:
+    given = {
+        "run": {"clients": "7", "participation": "0.5", "share_metrics": "False"},
+        "data": {"shape": "[3, 32,32]"},
+    }
+    config = Config().updated(given)
+    assert (config.run.clients, config.run.participation, config.run.share_metrics) == (7, 0.5, False)
+    assert config.data.shape == (3, 32, 32)
+
+
+def test_the_file_changes_its_preset_and_nothing_else() -> None:
+    config = Config.from_text('preset = "paper-cifar10"\n[run]\nclients = 5\n')
+    paper = Config.preset("paper-cifar10")
+    assert config.run.clients == 5
+    assert config.run.rounds == paper.run.rounds == 200
+    assert (config.data, config.model, config.train, config.method) == (
+        paper.data, paper.model, paper.train, paper.method,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"unknown preset 'papers'.*quickstart, paper-fashion-mnist"):
+        Config.from_text('preset = "papers"')
+
+
+# The paper's experiment: model, rounds T, beta; N = 20, E = 5, batch 100, 500 and 100 samples, lr 0.1 with
+# momentum 0.9, tau = 0.5, exact gradient rounded to float16, no Hessian
+@pytest.mark.parametrize(
+    ("name", "dataset", "model", "rounds", "beta"),
+    [
+        ("paper-fashion-mnist", "fashion-mnist", "resnet8", 200, 100),
+        ("paper-cifar10", "cifar-10", "resnet8", 200, 100),
+        ("paper-cifar100", "cifar-100", "resnet10", 300, 170),
+    ],
+)
+def test_paper_presets_are_the_papers_experiment(
+    name: str, dataset: str, model: str, rounds: int, beta: int
+) -> None:
+    c = Config.preset(name)
+    assert (c.data.dataset, c.model.name, c.run.rounds, c.method.beta) == (dataset, model, rounds, beta)
+    assert (c.run.clients, c.train.epochs, c.train.batch_size) == (20, 5, 100)
+    assert (c.data.train_samples, c.data.test_samples, c.data.partition) == (500, 100, "dirichlet")
+    assert (c.train.lr, c.train.momentum, c.train.weight_decay) == (0.1, 0.9, 0.0)
+    assert (c.method.tau, c.method.score, c.method.hessian) == (0.5, "gradient", False)
+    assert (c.method.gradient_dtype, c.method.exchange_norm) == ("float16", "no")
+    assert (c.method.noncritical, c.method.average) == ("global", "paper")
+
+
+def test_quickstart_is_small_and_needs_no_download() -> None:
+    c = Config.preset("quickstart")
+    assert (c.data.dataset, c.model.name) == ("fashion-mnist-mini", "cnn")
+    assert (c.run.clients, c.run.rounds, c.method.beta) == (10, 12, 6)
+    assert (c.data.alpha, c.data.train_samples) == (0.1, 200)
+
+
+def test_the_names_of_the_methods_are_those_that_exist() -> None:
+    assert set(METHOD_NAMES) == set(METHODS)
+
+
+def test_every_setting_of_a_method_is_in_the_configuration_with_its_default() -> None:
+    section = {f.name: f.default for f in fields(SECTIONS["method"])}
+    for kind in METHODS.values():
+        for f in fields(kind):
+            assert f.name in section
+            if f.name != "beta":  # the paper's 100 is of 200 rounds; quickstart has 12
+                assert section[f.name] == f.default
+
+
+def test_configuration_is_read_without_torch() -> None:
+    words = "import sys, fedpurin.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], timeout=60).returncode == 0

@@ -1,0 +1,201 @@
+"""Local training and evaluation of one client, against loops written by hand."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpurin.config import TrainSection
+from fedpurin.layout import read_gradients, read_parameters
+from fedpurin.train import (
+    EVALUATION_BATCH,
+    ClientData,
+    Score,
+    as_batch,
+    batches,
+    evaluate,
+    generator,
+    key,
+    prepare_inputs,
+    train,
+)
+
+
+def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), y)
+
+
+def some_data(samples: int, test: int = 4) -> ClientData:
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 256, (samples + test, 1, 3, 3), generator=draw).to(torch.uint8)
+    y = torch.randint(0, 3, (samples + test,), generator=draw)
+    return ClientData(x[:samples], y[:samples], x[samples:], y[samples:])
+
+
+def some_model(*, norm: bool = True) -> nn.Module:
+    torch.manual_seed(0)
+    middle = [nn.BatchNorm1d(5)] if norm else []
+    return nn.Sequential(nn.Flatten(), nn.Linear(9, 5), *middle, nn.ReLU(), nn.Linear(5, 3))
+
+
+# Randomness
+
+
+def test_seeds_depend_on_every_part_and_on_nothing_else() -> None:
+    seeds = {
+        key(1, "training", 2, 3),
+        key(2, "training", 2, 3),
+        key(1, "training", 3, 2),
+        key(1, "scores", 2, 3),
+    }
+    assert len(seeds) == 4
+    # the first 8 bytes of SHA-256("1/training/2/3"), little-endian, without the lowest bit
+    assert key(1, "training", 2, 3) == 1193660222316672246
+    assert torch.equal(torch.rand(3, generator=generator(5, "a")), torch.rand(3, generator=generator(5, "a")))
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [
+        (10, 5, [5, 5]),
+        (12, 5, [5, 5, 2]),
+        (11, 5, [5, 6]),  # a single sample left over joins the batch before: batch norm needs two
+        (6, 5, [6]),
+        (3, 5, [3]),
+        (1, 5, [1]),
+        (2, 1, [2]),
+        (4, 1, [1, 1, 2]),
+    ],
+)
+def test_batches_hold_every_sample_once_and_never_end_with_one(
+    count: int, size: int, expected: list[int]
+) -> None:
+    parts = list(batches(count, size, torch.Generator().manual_seed(0)))
+    assert [len(p) for p in parts] == expected
+    assert torch.cat(parts).sort().values.tolist() == list(range(count))
+
+
+def test_batches_are_shuffled_anew_by_their_generator() -> None:
+    order = torch.Generator().manual_seed(0)
+    first, second = torch.cat(list(batches(50, 10, order))), torch.cat(list(batches(50, 10, order)))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, torch.arange(50))
+
+
+# Training
+
+
+def by_hand(model: nn.Module, data: ClientData, settings: TrainSection, seed: int) -> tuple[Tensor, Tensor]:
+    """SGD with momentum written out; the parameters at the end, and the gradient of the last mini-batch."""
+    order = torch.Generator().manual_seed(seed)
+    speed = [torch.zeros_like(p) for p in model.parameters()]
+    model.train()
+    for _ in range(settings.epochs):
+        for index in batches(len(data.train_y), settings.batch_size, order):
+            model.zero_grad()
+            x = data.train_x[index].float() / 255
+            F.cross_entropy(model(x), data.train_y[index]).backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                for p, v in zip(model.parameters(), speed, strict=True):
+                    assert p.grad is not None
+                    v.mul_(settings.momentum).add_(p.grad + settings.weight_decay * p)
+                    p.sub_(settings.lr * v)
+    return read_parameters(model), read_gradients(model)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TrainSection(epochs=1, batch_size=4, lr=0.1, momentum=0.0),
+        TrainSection(epochs=3, batch_size=4, lr=0.05, momentum=0.9),
+        TrainSection(epochs=2, batch_size=100, lr=0.1, momentum=0.5, weight_decay=0.01),
+    ],
+)
+@pytest.mark.parametrize("samples", [3, 9, 12])
+def test_training_is_sgd_and_leaves_the_gradient_of_the_last_mini_batch(
+    settings: TrainSection, samples: int
+) -> None:
+    """The gradient is the one before the last step, the parameters those after it."""
+    data, model = some_data(samples), some_model()
+    twin = copy.deepcopy(model)
+    train(model, data, settings, cross_entropy, seed=11, device="cpu")
+    end, gradient = by_hand(twin, data, settings, seed=11)
+    torch.testing.assert_close(read_parameters(model), end, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(read_gradients(model), gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_momentum_does_not_survive_a_round() -> None:
+    data, settings = some_data(8), TrainSection(epochs=1, batch_size=8, lr=0.1, momentum=0.9)
+    model = some_model()
+    train(model, data, settings, cross_entropy, seed=1, device="cpu")
+    middle = copy.deepcopy(model)
+    train(model, data, settings, cross_entropy, seed=2, device="cpu")
+    train(middle, data, settings, cross_entropy, seed=2, device="cpu")  # knows nothing of the first round
+    assert torch.equal(read_parameters(model), read_parameters(middle))
+
+
+def test_the_seed_alone_decides_also_with_dropout() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    ends = []
+    for noise, seed in ((1, 5), (2, 5), (2, 6)):
+        torch.manual_seed(noise)
+        twin = copy.deepcopy(model)
+        train(twin, some_data(9), TrainSection(epochs=2, batch_size=4), cross_entropy, seed, "cpu")
+        ends.append(read_parameters(twin))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+def test_a_single_sample_trains_with_the_running_statistics() -> None:
+    model = some_model()
+    norm = model[2]  # type: ignore[index]
+    norm.running_mean.fill_(0.3)
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    start = read_parameters(model)
+    train(model, some_data(1), TrainSection(epochs=2, batch_size=4), cross_entropy, seed=0, device="cpu")
+    assert all(torch.equal(before[name], b) for name, b in model.named_buffers())
+    end = read_parameters(model)
+    assert torch.isfinite(end).all()
+    assert not torch.equal(start, end)
+
+
+# Evaluation
+
+
+def test_evaluation_counts_hits_and_sums_losses_over_all_batches() -> None:
+    """More samples than fit one batch, and a remainder of one."""
+    data = some_data(2, test=EVALUATION_BATCH + 1)
+    model = some_model()
+    model.train()
+    score = evaluate(model, data, "cpu")
+    model.eval()
+    with torch.no_grad():
+        logits = model(data.test_x.float() / 255)
+    assert score.total == EVALUATION_BATCH + 1
+    assert score.correct == int((logits.argmax(1) == data.test_y).sum())
+    expected = float(F.cross_entropy(logits, data.test_y, reduction="sum"))
+    assert score.loss_sum == pytest.approx(expected, rel=1e-5)
+    assert score.accuracy == pytest.approx(score.correct / score.total)
+    assert score.loss == pytest.approx(expected / score.total, rel=1e-5)
+
+
+def test_a_score_of_nothing_is_zero() -> None:
+    assert (Score(0, 0, 0.0).accuracy, Score(0, 0, 0.0).loss) == (0.0, 0.0)
+
+
+def test_images_are_scaled_and_laid_out_channels_last() -> None:
+    x = torch.arange(2 * 3 * 4 * 5, dtype=torch.uint8).view(2, 3, 4, 5)
+    batch = as_batch(prepare_inputs(x, "cpu"))
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(batch, x.float() / 255)
+
+
+def test_floats_are_taken_as_they_are() -> None:
+    x = torch.tensor([[[[300.0, -1.0]]]])
+    assert torch.equal(as_batch(prepare_inputs(x, "cpu")), x)
+    features = torch.tensor([[1.0, 2.0]])
+    assert torch.equal(as_batch(prepare_inputs(features, "cpu")), features)
