@@ -120,18 +120,6 @@ def test_a_model_that_cannot_be_built_leaves_no_directory(tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
-def test_what_a_process_killed_at_the_very_start_left_is_no_obstacle(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    RunDirectory.create(begun, tiny_job()).close()
-    (begun / "config.toml").rename(begun / ".config.toml.1.tmp")  # it is written last
-    RunDirectory.create(begun, tiny_job()).close()
-    assert (begun / "config.toml").is_file()
-    (begun / "config.toml").unlink()
-    (begun / "metrics.jsonl").write_text("{}\n")  # a run that did something and lost its configuration
-    with pytest.raises(RunError, match="not empty"):
-        RunDirectory.create(begun, tiny_job())
-
-
 def test_a_directory_in_use_is_refused_with_the_fitting_remedy(tmp_path: Path, finished: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear")

@@ -11,10 +11,8 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +48,7 @@ class RunDirectory:
         }
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if not _is_empty_or_begun(path, files):
+            if any(path.iterdir()):
                 remedy = f"continue it with: fedpurin resume {path}" if _is_run(path) else "empty it"
                 raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
             run = cls(path)
@@ -58,7 +56,7 @@ class RunDirectory:
                 write_atomic(path / name, text)
             for log in LOGS:
                 (path / log).touch()
-            (path / "checkpoints").mkdir(exist_ok=True)
+            (path / "checkpoints").mkdir()
             write_atomic(path / "config.toml", job.config.to_toml())  # last: now it is a run
         except OSError as problem:
             raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
@@ -214,17 +212,6 @@ class RunDirectory:
 
 def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
-
-
-def _is_empty_or_begun(path: Path, first_files: Iterable[str]) -> bool:
-    """Nothing is there but what a process that was killed in `create` may have left."""
-    ours = {*first_files, *LOGS, "checkpoints", ".lock"}
-    return (
-        not _is_run(path)
-        and all(item.name in ours or re.fullmatch(r"\..*\.tmp", item.name) for item in path.iterdir())
-        and not any((path / log).is_file() and (path / log).stat().st_size for log in LOGS)
-        and not any((path / "checkpoints").glob("*"))
-    )
 
 
 def _checksum(file: Path) -> int:
