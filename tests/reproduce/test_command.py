@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -271,6 +272,25 @@ def test_finished_cells_are_never_run_again_and_interrupted_ones_continue(
     assert record.mib("down_paper").mean() == pytest.approx(
         result["mib_per_client_round"]["down_paper"], rel=1e-4
     )
+
+
+@pytest.mark.slow
+def test_coverage_is_drawn_of_a_cell_that_another_figure_ran(
+    experiments: Path, tmp_path: Path, reproduce: Reproduce
+) -> None:
+    reproduce("figure-tau", *TINY, "--out", str(tmp_path / "out"))
+    _, text = reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
+    assert "round 1:" not in text  # its run directory is still there
+    assert len(list((tmp_path / "out").glob("coverage-*.png"))) == 2
+    _, text = reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
+    assert "1 cells, 1 of them in the store already" in text
+
+    (experiments / "results" / "coverage.jsonl").unlink()
+    for path in (tmp_path / "runs").iterdir():
+        shutil.rmtree(path)
+    _, text = reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
+    assert "round 2:" in text
+    assert len(list(Store(experiments / "results").lines("coverage"))) == 1
 
 
 @pytest.mark.slow

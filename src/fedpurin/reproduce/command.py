@@ -141,11 +141,11 @@ def _make(args: argparse.Namespace, source: Source, console: Any) -> bool:
     if args.what not in RECIPES:
         return True  # these only read
     cells = RECIPES[args.what].cells(source.request)
-    steps = plan(cells, source.store, Path(args.runs), args.workers)
+    coverage = args.what == "figure-coverage"
+    steps = plan(cells, source.store, Path(args.runs), args.workers, coverage=coverage)
     show_plan(steps, len({cell.key for cell in cells}), console)
     if args.dry_run:
         return False
-    coverage = args.what == "figure-coverage"
     execute(steps, source.store, console, workers=args.workers, data_dir=args.data_dir, coverage=coverage)
     return True
 

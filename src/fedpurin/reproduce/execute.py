@@ -29,16 +29,25 @@ class Step:
     seconds: float  # what is left, by estimate
 
 
-def plan(cells: Sequence[Cell], store: Store, runs: Path, workers: int) -> list[Step]:
-    """What is left to run, each configuration once."""
+def plan(
+    cells: Sequence[Cell], store: Store, runs: Path, workers: int, *, coverage: bool = False
+) -> list[Step]:
+    """What is left to run, each configuration once; with `coverage` also what lacks those counts."""
     steps: dict[str, Step] = {}
     for cell in cells:
-        if cell.key in steps or store.finished(cell.config):
+        if cell.key in steps or (
+            store.finished(cell.config) and (not coverage or _is_counted(cell.config, store))
+        ):
             continue
         path = runs / cell.key
         done = load_run(path).rounds if (path / "config.toml").exists() else 0
         steps[cell.key] = Step(cell, path, done, estimate(cell.config, done, store, workers))
     return list(steps.values())
+
+
+def _is_counted(config: Config, store: Store) -> bool:
+    known = store.get("coverage", config)
+    return known is not None and int(known["rounds"]) >= config.run.rounds
 
 
 def estimate(config: Config, done: int, store: Store, workers: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,14 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
             unique.values(),
             unique.keys(),
             loc="outside lower center",
-            ncols=len(unique) if len(datasets) > 1 else min(4, len(unique)),
+            ncols=_legend_columns(len(unique), len(datasets)),
         )
         return save(figure, out, _name("bars", source))
+
+
+def _legend_columns(entries: int, panels: int) -> int:
+    """One line below several panels; below a single one as few even lines as fit its width."""
+    return entries if panels > 1 else math.ceil(entries / math.ceil(entries / 4))
 
 
 def _bar_heights(source: Source, recipe: Recipe, column: Column) -> dict[str, list[float]]:
@@ -144,7 +150,7 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
             handles,
             labels,
             loc="outside lower center",
-            ncols=len(labels) if len(columns) > 1 else min(4, len(labels)),
+            ncols=_legend_columns(len(labels), len(columns)),
         )
         return save(figure, out, _name(recipe.name.removeprefix("figure-"), source))
 
