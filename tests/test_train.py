@@ -150,13 +150,15 @@ def test_the_seed_alone_decides_also_with_dropout() -> None:
     assert not torch.equal(ends[0], ends[2])
 
 
-def test_a_single_sample_trains_with_the_running_statistics() -> None:
+@pytest.mark.parametrize(("samples", "batch_size"), [(1, 4), (5, 1)])
+def test_a_batch_of_one_trains_with_the_running_statistics(samples: int, batch_size: int) -> None:
     model = some_model()
     norm = model[2]  # type: ignore[index]
     norm.running_mean.fill_(0.3)
     before = {name: b.clone() for name, b in model.named_buffers()}
     start = read_parameters(model)
-    train(model, some_data(1), TrainSection(epochs=2, batch_size=4), cross_entropy, seed=0, device="cpu")
+    settings = TrainSection(epochs=2, batch_size=batch_size)
+    train(model, some_data(samples), settings, cross_entropy, seed=0, device="cpu")
     assert all(torch.equal(before[name], b) for name, b in model.named_buffers())
     end = read_parameters(model)
     assert torch.isfinite(end).all()

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedpurin.config import Config
-from fedpurin.engines.loop import Watcher, resume_run, run_job
+from fedpurin.engines import loop
+from fedpurin.engines.loop import Watcher
 from fedpurin.job import Job
 from fedpurin.report.load import Run, load_run
-from fedpurin.runs import default_path
+from fedpurin.runs import default_path, stored_config
 
 
 def run(config: Config, out: Path | str | None = None, watcher: Watcher | None = None) -> Run:
     """Run one method; `out` is its run directory (default: a new one in runs/)."""
     path = Path(out) if out is not None else default_path(config)
-    if config.run.engine == "flower":
-        from fedpurin.engines.flower import engine
-
-        engine.run_job(Job.build(config), path)
-    else:
-        run_job(Job.build(config), path, watcher)
+    _engine(config).run_job(Job.build(config), path, watcher)
     return load_run(path)
 
 
@@ -44,8 +41,17 @@ def compare(
 
 def resume(path: Path | str, watcher: Watcher | None = None) -> Run:
     """Continue a run that stopped half-way."""
-    resume_run(Path(path), watcher)
+    _engine(stored_config(Path(path))).resume_run(Path(path), watcher)
     return load_run(path)
+
+
+def _engine(config: Config) -> Any:
+    """The module with `run_job` and `resume_run`."""
+    if config.run.engine == "flower":
+        from fedpurin.engines.flower import engine
+
+        return engine
+    return loop
 
 
 def load(path: Path | str) -> Run:

@@ -74,6 +74,14 @@ class Job:
         model = models.build(self.config.model.name, self.shape, len(self.class_names), seed)
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
+    def check_data(self) -> None:
+        """A simulation needs one data set that it can divide."""
+        if self.split is None:
+            raise ConfigError(
+                'data.dataset = "own" means that every site brings its own data: use fedpurin federation '
+                "(docs/federation.md), or name one data set that can be divided among clients"
+            )
+
     def client_data(self, client: int) -> ClientData:
         assert self.dataset is not None
         assert self.split is not None

@@ -161,7 +161,7 @@ def read_parameters(model: nn.Module) -> Tensor:
 def read_gradients(model: nn.Module) -> Tensor:
     """[D]: the gradients as last back-propagated; zero where a parameter had none."""
     return torch.cat(
-        [torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in model.parameters()]
+        [p.new_zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in model.parameters()]
     )
 
 

@@ -210,6 +210,15 @@ class RunDirectory:
             ) from problem
 
 
+def stored_config(path: Path) -> Config:
+    """The configuration of a run that nobody is writing at the moment."""
+    directory = RunDirectory.open(path)
+    try:
+        return directory.config()
+    finally:
+        directory.close()
+
+
 def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
 

@@ -99,7 +99,8 @@ def train(
     torch.manual_seed(seed)  # for models with dropout: this process belongs to us
     order = torch.Generator().manual_seed(seed)
     model.train()
-    if len(y) == 1:  # a batch of one has no variance: normalise with the running statistics instead
+    if 1 in (len(y), settings.batch_size):
+        # A batch of one has no variance: normalise with the running statistics instead.
         for module in model.modules():
             if isinstance(module, NORMS):
                 module.eval()

@@ -45,6 +45,11 @@ def broken():
         (["--dataset", "own_data_for_test:nothing"], ["nothing"]),
         (["--dataset", "no_such_module_here:f"], ["no_such_module_here"]),
         (["--dataset", "own"], ["data.shape", "data.classes"]),
+        (
+            ["--dataset", "own", "--set", "data.shape=[1, 28, 28]", "--set", "data.classes=10"],
+            ['"own"', "fedpurin federation"],
+        ),
+        (["--engine", "flower", "--tensorboard"], ["--tensorboard", "local and ray"]),
         (["--dataset", "fashion-mnist", "--data-dir", "data"], ["train-images-idx3-ubyte.gz"]),
         (["--dataset", "cifar-10", "--data-dir", "data"], ["cifar-10"]),
         (["--set", "data.split_file=notes.txt"], ["notes.txt", "split"]),

@@ -196,6 +196,13 @@ def test_dense_values_are_averaged_whole() -> None:
     assert merged.tolist() == [[2.0, 3.0], [2.0, 3.0]]
 
 
+def test_support_leaves_out_what_a_dense_model_has_outside_its_mask() -> None:
+    # coordinate 0 counts as sent by client 0 alone, 1 by client 1 alone
+    values = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    merged = combine(values, bits("10", "01"), bits("10", "01"), average="support")
+    assert merged.tolist() == [[1.0, 4.0], [1.0, 4.0]]
+
+
 def test_double_precision_comes_back_as_double() -> None:
     assert torch.equal(combine(VALUES.double(), MASKS, GROUPS), combine(VALUES, MASKS, GROUPS).double())
 

@@ -120,11 +120,11 @@ def test_merged_sparse_models(
 
 
 @core_settings
-@given(uploads(), st.integers(1, 4))
+@given(uploads(), st.integers(1, 4), st.sampled_from(["paper", "support"]))
 def test_merged_dense_models(
-    case: tuple[list[list[float]], list[list[bool]], list[float] | None], t: int
+    case: tuple[list[list[float]], list[list[bool]], list[float] | None], t: int, average: str
 ) -> None:
-    check_combine(*case, t, "paper")
+    check_combine(*case, t, average)
 
 
 def check_combine(

@@ -87,6 +87,13 @@ def test_a_new_client_starts_from_the_initial_state() -> None:
     assert pick(None, 4, confirmed=0) is None
 
 
+def test_a_client_that_the_server_has_forgotten_starts_anew_in_the_next_round() -> None:
+    """Its state is too old: one round without it, then it is answered like one that never took part."""
+    with pytest.raises(LostStateError):
+        pick(SAVED, 9, confirmed=8)
+    assert pick(SAVED, 10, confirmed=0) is None
+
+
 def test_a_client_that_lost_its_state_says_so() -> None:
     with pytest.raises(LostStateError):
         pick(None, 4, confirmed=3)

@@ -12,7 +12,6 @@ from fedpurin.config import Config
 from fedpurin.engines.loop import Watcher, resume_run, run_job
 from fedpurin.job import Job
 from fedpurin.methods import METHODS
-from fedpurin.runs import RunDirectory
 
 
 def execute(
@@ -44,14 +43,6 @@ def _on_flower(config: Config, path: Path, console: Console, fresh: bool) -> dic
     if fresh:
         return engine.run_job(Job.build(config), path, on_event=show)
     return engine.resume_run(path, on_event=show)
-
-
-def stored_config(path: Path) -> Config:
-    directory = RunDirectory.open(path)
-    try:
-        return directory.config()
-    finally:
-        directory.close()
 
 
 class _TensorBoard(Watcher):

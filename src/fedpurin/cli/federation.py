@@ -99,7 +99,7 @@ def run_up(args: argparse.Namespace) -> int:
     if args.resume:
         if not args.out:
             raise ConfigError("--resume needs --out RUN, the run to continue")
-        from fedpurin.cli.execute import stored_config
+        from fedpurin.runs import stored_config
 
         config = stored_config(Path(args.out))
     else:

@@ -58,6 +58,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def run_one(args: argparse.Namespace) -> int:
     config = read_config(args)
+    _check_tensorboard(config, args.tensorboard)
     from fedpurin.runs import default_path
 
     path = Path(args.out) if args.out else default_path(config)
@@ -86,11 +87,13 @@ def resume_one(args: argparse.Namespace) -> int:
     path = Path(args.run)
     if (path / COMPARISON).is_file():
         return _resume_comparison(path, args.tensorboard)
-    from fedpurin.cli.execute import stored_config
+    from fedpurin.runs import stored_config
 
     if (path / "result.json").exists():
         raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
-    return _run_and_show(stored_config(path), path, make_console(), args.tensorboard)
+    config = stored_config(path)
+    _check_tensorboard(config, args.tensorboard)
+    return _run_and_show(config, path, make_console(), args.tensorboard)
 
 
 def compare_many(args: argparse.Namespace) -> int:
@@ -104,6 +107,7 @@ def compare_many(args: argparse.Namespace) -> int:
         raise ConfigError(f"--seeds {args.seeds!r} should be whole numbers, e.g. 1,2,3") from None
     for seed in seeds:
         config.updated({"run": {"seed": seed}})
+    _check_tensorboard(config, args.tensorboard)
     _check_runnable(config)
     path = Path(args.out) if args.out else _new_folder(Path("runs/compare"))
     plan = {"methods": methods, "seeds": seeds, "config": config.as_dict()}
@@ -111,11 +115,18 @@ def compare_many(args: argparse.Namespace) -> int:
     return _compare(path, plan, make_console(), args.tensorboard, args.report)
 
 
+def _check_tensorboard(config: Config, wanted: bool) -> None:
+    if wanted and config.run.engine == "flower":
+        raise ConfigError("--tensorboard follows the engines local and ray; leave it out with flower")
+
+
 def _check_runnable(config: Config) -> None:
     """Data and model are looked at before anything is written."""
     from fedpurin.job import Job
 
-    Job.build(config).describe_layout()
+    job = Job.build(config)
+    job.check_data()
+    job.describe_layout()
 
 
 def _claim(path: Path, plan: dict[str, Any]) -> None:

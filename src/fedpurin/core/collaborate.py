@@ -81,7 +81,10 @@ def threshold(overlap: Tensor, t: int, beta: int) -> float:
 
 
 def collaborators(overlap: Tensor, t: int, beta: int) -> Tensor:
-    """bool [n, n]; row i marks C_i = { j != i: O_ij >= Th } and i itself. Nobody collaborates after beta."""
+    """bool [n, n]; row i marks C_i = { j != i: O_ij >= Th } and i itself. Nobody collaborates after beta.
+
+    Takes what `overlap` gives: a client without critical parameters is known by its -0.0.
+    """
     limit = threshold(overlap, t, beta)
     itself = torch.eye(overlap.shape[0], dtype=torch.bool)
     if t > beta:

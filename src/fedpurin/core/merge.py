@@ -26,8 +26,9 @@ def combine(
     masks    bool [n, d]
     groups   bool [n, n], row i: C_i and i itself (see `collaborators`)
     weights  [n] sample counts for theta_bar; equal when None. delta_i is never weighted.
-    average  "paper": zeros are averaged in. "support": divide by those who sent the coordinate;
-             one that nobody sent is 0 here and keeps the client's own value when it is downloaded.
+    average  "paper": zeros are averaged in. "support": divide by those who sent the coordinate, which
+             no client does outside its mask; one that nobody sent is 0 here and keeps the client's own
+             value when it is downloaded.
     """
     _check(values, masks, groups, weights, average)
     merged = values.to(torch.float32, copy=True)  # the type on the wire, whatever is passed here
@@ -68,6 +69,8 @@ def combine_in_place(
     def merge(lo: int, hi: int) -> None:
         block = values[:, lo:hi]
         mask = masks(lo, hi)
+        if average == "support":
+            block.masked_fill_(~mask.bool(), 0)  # dense values were not sent, either, where the mask is 0
         bar = share_n @ block
         critical = groups_of_several(block, scratch)
         if average == "support":

@@ -34,6 +34,7 @@ class Watcher:
 
 def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
     """Start a new run in `path`; its result."""
+    job.check_data()
     directory = RunDirectory.create(path, job)
     try:
         return _Loop(job, directory, watcher or Watcher()).run()

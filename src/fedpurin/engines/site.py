@@ -156,6 +156,8 @@ class Site:
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 
     def _train(self, data: ClientData, memory: Memory, seed: int) -> None:
+        memory = {name: rows.to(self.device) for name, rows in memory.items()}
+
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             return self.method.loss(model, x, y, memory)
 

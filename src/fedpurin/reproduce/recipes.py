@@ -47,7 +47,7 @@ class Recipe:
     def config(self, request: Request, row: Row, column: Column, seed: int) -> Config:
         table = row.table
         if self.name == "table-communication" and request.scale == "quick" and request.rounds is None:
-            table = _short_for_bytes(row)
+            table = SHORT_FOR_BYTES
         if self.name == "table-values" and request.scale != "mini" and request.rounds is None:
             table = {**row.table, **FIFTEEN_OF_SIXTY}
         return request.config(*column, seed, row.method, table)
@@ -62,24 +62,13 @@ class Recipe:
         ]
 
 
-def _short_for_bytes(row: Row) -> dict[str, dict[str, Any]]:
-    """Three rounds, the third after beta, of two local steps each: bytes need no accuracy.
-
-    FedAvg's bytes do not depend on training or on other clients, FedCAC's not on other clients: fewer
-    clients give the same figures. FedPURIN's downloads do depend on everybody, so all 20 take part.
-    """
-    sizes = {
-        "fedavg": {"rounds": 1, "clients": 2},
-        "fedcac": {"rounds": 3, "clients": 4},
-        "fedpurin": {"rounds": 3},
-    }
-    return {
-        "run": sizes[row.method],
-        "data": {"train_samples": 100, "test_samples": 20},
-        "train": {"epochs": 2},
-        "method": {"beta": 2},
-    }
-
+SHORT_FOR_BYTES: dict[str, dict[str, Any]] = {
+    "run": {"rounds": 3},
+    "data": {"train_samples": 100, "test_samples": 20},
+    "train": {"epochs": 2},
+    "method": {"beta": 2},
+}
+"""Three rounds, the third after beta, of two local steps each: bytes need no accuracy."""
 
 FIFTEEN_OF_SIXTY = {"run": {"rounds": 15}, "method": {"beta": 30}}
 """The first quarter of a run with T = 60 at the paper's share of beta."""

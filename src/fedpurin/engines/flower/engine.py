@@ -20,6 +20,8 @@ OnEvent = Callable[[Event], None]
 
 def run_job(job: Job, path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
     """Start a new run in `path` between real processes; its result."""
+    if not options.get("data"):
+        job.check_data()
     RunDirectory.create(path, job).close()
     return _drive(job, path, watcher or Watcher(), **options)
 

@@ -117,6 +117,8 @@ def pick(saved: Saved | None, t: int, confirmed: int | None) -> State | None:
     for state in candidates:
         if int(state["round"]) == confirmed:
             return state
+    if confirmed == 0:  # the server has given up what it knew of this client: it starts like a new one
+        return None
     raise LostStateError(
         f"the server counts on this client's state of round {confirmed}; it has those of {saved.rounds()}"
     )

@@ -1,0 +1,48 @@
+"""Runs from Python: the same results as the command line, each on its engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fedpurin
+from engine_tools import run_until
+from fedpurin.engines.flower import engine
+from fedpurin.errors import RunError
+from fedpurin.job import Job
+from fedpurin.runs import RunDirectory
+
+CONFIG = fedpurin.Config().updated(
+    {
+        "run": {"method": "fedpurin", "clients": 2, "rounds": 2, "workers": 1},
+        "data": {"train_samples": 10, "test_samples": 5},
+        "model": {"name": "mlp"},
+        "train": {"epochs": 1, "batch_size": 5},
+        "method": {"beta": 1},
+    }
+)
+
+
+def test_what_another_process_left_half_done_is_continued(tmp_path: Path) -> None:
+    run_until(CONFIG, tmp_path / "all" / "fedpurin-s1", 2)
+    assert not (tmp_path / "all" / "fedpurin-s1" / "result.json").exists()
+    (continued,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")
+    whole = fedpurin.run(CONFIG, tmp_path / "whole")
+    assert continued.summary["digest"] == whole.summary["digest"]
+    (again,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")
+    assert again.summary == continued.summary
+
+
+def test_a_run_of_flower_is_continued_on_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job.build(CONFIG.updated({"run": {"engine": "flower"}}))
+    RunDirectory.create(tmp_path / "run", job).close()
+    continued: list[Path] = []
+    monkeypatch.setattr(engine, "resume_run", lambda path, watcher: continued.append(path))
+    fedpurin.resume(tmp_path / "run")
+    assert continued == [tmp_path / "run"]
+
+
+def test_a_directory_that_is_no_run_cannot_be_continued(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run directory"):
+        fedpurin.resume(tmp_path)
