@@ -122,7 +122,8 @@ def _wins(source: Source, rival: str, claimed: int) -> Claim:
     if seen == SETTINGS:
         return Claim(text, f"{wins} of {seen}", "holds" if wins >= claimed else "fails", "the paper's scale")
     gap = _shorter(source, recipe, rows["fedpurin"], rows[rival])
-    return Claim(text, f"measured at full length: {seen} of {SETTINGS} settings; {gap[0]}", "undecided", gap[1])
+    here = f"measured at full length: {seen} of {SETTINGS} settings; {gap[0]}"
+    return Claim(text, here, "undecided", gap[1])
 
 
 def _shorter(source: Source, recipe: Recipe, own: Row, other: Row) -> tuple[str, str]:
