@@ -169,6 +169,20 @@ def test_a_claim_is_decided_at_the_papers_scale(experiments: Path, reproduce: Re
     assert "**holds**" in line
 
 
+def test_only_runs_that_train_as_the_paper_does_hint_at_a_claim(
+    experiments: Path, reproduce: Reproduce
+) -> None:
+    store = Store(experiments / "results")
+    longer = Request(scale="paper", datasets=("cifar-10",), alphas=(0.5,), seeds=(1,), rounds=60)
+    for recipe, request in (("table-accuracy", longer), ("table-communication", Request(scale="quick"))):
+        for cell in RECIPES[recipe].cells(request):
+            store.append("runs", make_line(cell.config, 0.9 if cell.config.run.method == "fedpurin" else 0.8))
+    _, text = reproduce("claims")
+    line = next(line for line in text.splitlines() if "FedPURIN above FedCAC" in line)
+    assert "CIFAR-10 α=0.5, round 60" in line
+    assert "α=0.1" not in line  # two local steps, for bytes
+
+
 def test_counts_survive_their_packing() -> None:
     import numpy as np
 

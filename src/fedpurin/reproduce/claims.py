@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedpurin.config import Config
 from fedpurin.reproduce.accuracy import Source, column_label
 from fedpurin.reproduce.cells import config_of
 from fedpurin.reproduce.communication import saving
 from fedpurin.reproduce.perturbation_report import describe
 from fedpurin.reproduce.recipes import RECIPES, Recipe, Row
-from fedpurin.reproduce.scales import PAPER_SETS, Request
+from fedpurin.reproduce.scales import PAPER_SETS, PRESETS, Request
 from fedpurin.reproduce.stats import paired
 from fedpurin.reproduce.store import Record
 from fedpurin.reproduce.tables import Item, Table
@@ -149,10 +150,8 @@ def _shorter(source: Source, recipe: Recipe, own: Row, other: Row) -> tuple[str,
 
 
 def _same_setting(records: list[Record], own: str, other: str) -> list[tuple[Record, Record]]:
-    """Runs of two methods over the same clients of a data set of the paper, as configured for it."""
-    plain = [
-        r for r in records if r.config.data.dataset in PAPER_SETS and r.config.method.score == "gradient"
-    ]
+    """Runs of two methods over the same clients, of any length but otherwise as the paper's."""
+    plain = [r for r in records if _is_as_published(r.config)]
     return [
         (a, b)
         for a in plain
@@ -160,6 +159,16 @@ def _same_setting(records: list[Record], own: str, other: str) -> list[tuple[Rec
         if (a.config.run.method, b.config.run.method) == (own, other)
         and (a.split, a.config.run.rounds) == (b.split, b.config.run.rounds)
     ]
+
+
+def _is_as_published(config: Config) -> bool:
+    if config.data.dataset not in PAPER_SETS:
+        return False
+    paper = Config.preset(PRESETS[config.data.dataset])
+    paper = replace(paper, method=replace(paper.method, beta=config.method.beta))
+    return (config.method, config.train, config.wire) == (paper.method, paper.train, paper.wire) and (
+        config.data.train_samples == paper.data.train_samples
+    )
 
 
 def _gradient_beats_delta(source: Source) -> Claim:

@@ -35,12 +35,18 @@ def row_names(line: dict[str, Any]) -> list[str]:
 
 
 def density(histogram: list[int], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the parameters by share of the rounds, in at most BINS bins -> (centres, heights)."""
+    """Share of the parameters by share of the rounds, in at most BINS bins -> (centres, heights).
+
+    A bin holds one possible count more than its neighbour where they do not divide evenly: heights are
+    per count, or a smooth curve would get teeth.
+    """
+    counts = np.arange(rounds + 1)
     bins = min(BINS, rounds + 1)
-    share = np.arange(rounds + 1) / max(rounds, 1)
-    place = np.minimum((share * bins).astype(int), bins - 1)
-    heights = np.bincount(place, weights=np.array(histogram, dtype=np.float64), minlength=bins)
-    return (np.arange(bins) + 0.5) / bins, heights / max(heights.sum(), 1)
+    place = counts * bins // (rounds + 1)
+    width = np.bincount(place)
+    centres = np.bincount(place, weights=counts) / width / max(rounds, 1)
+    heights = np.bincount(place, weights=np.array(histogram, dtype=np.float64)) / width
+    return centres, heights / max(heights.sum(), 1)
 
 
 def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: str) -> list[Path]:
