@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpurin.config import Config
 from fedpurin.reproduce.accuracy import Source, column_label
 from fedpurin.reproduce.cells import config_of
 from fedpurin.reproduce.communication import saving
 from fedpurin.reproduce.perturbation_report import describe
 from fedpurin.reproduce.recipes import RECIPES, Recipe, Row
-from fedpurin.reproduce.scales import PAPER_SETS, PRESETS, Request
+from fedpurin.reproduce.scales import Request, trains_as_published
 from fedpurin.reproduce.stats import paired
 from fedpurin.reproduce.store import Record
 from fedpurin.reproduce.tables import Item, Table
@@ -151,7 +150,7 @@ def _shorter(source: Source, recipe: Recipe, own: Row, other: Row) -> tuple[str,
 
 def _same_setting(records: list[Record], own: str, other: str) -> list[tuple[Record, Record]]:
     """Runs of two methods over the same clients, of any length but otherwise as the paper's."""
-    plain = [r for r in records if _is_as_published(r.config)]
+    plain = [r for r in records if trains_as_published(r.config)]
     return [
         (a, b)
         for a in plain
@@ -159,16 +158,6 @@ def _same_setting(records: list[Record], own: str, other: str) -> list[tuple[Rec
         if (a.config.run.method, b.config.run.method) == (own, other)
         and (a.split, a.config.run.rounds) == (b.split, b.config.run.rounds)
     ]
-
-
-def _is_as_published(config: Config) -> bool:
-    if config.data.dataset not in PAPER_SETS:
-        return False
-    paper = Config.preset(PRESETS[config.data.dataset])
-    paper = replace(paper, method=replace(paper.method, beta=config.method.beta))
-    return (config.method, config.train, config.wire) == (paper.method, paper.train, paper.wire) and (
-        config.data.train_samples == paper.data.train_samples
-    )
 
 
 def _gradient_beats_delta(source: Source) -> Claim:

@@ -9,9 +9,10 @@ import numpy as np
 from fedpurin.reproduce.accuracy import Source, accuracy_table, column_label, options_table, paired_table
 from fedpurin.reproduce.cells import config_of
 from fedpurin.reproduce.claims import claims_table
-from fedpurin.reproduce.communication import communication_table, kept_table
+from fedpurin.reproduce.communication import WITH_BETA, communication_table, kept_table
 from fedpurin.reproduce.perturbation_report import cost_table, decile_table, floor_table
 from fedpurin.reproduce.recipes import RECIPES
+from fedpurin.reproduce.scales import trains_as_published
 from fedpurin.reproduce.store import Record
 from fedpurin.reproduce.tables import Item, Table
 from fedpurin.reproduce.values import values_table
@@ -102,10 +103,10 @@ def first_rounds(source: Source) -> Table:
     rows: list[list[Item]] = []
     longest = max((len(source.paper.first_rounds(m)) for m in ("fedpurin", "fedavg")), default=0)
     for method, label in (("fedpurin", "FedPURIN"), ("fedavg", "FedAvg")):
-        theirs = source.paper.first_rounds(method)
-        ours = _long_run(source, method)
-        rows.append([f"{label}, authors", *_padded(theirs, longest)])
-        rows.append([f"{label}, ours", *_padded([] if ours is None else ours.curve().tolist(), longest)])
+        rows.append([f"{label}, authors", *_padded(source.paper.first_rounds(method), longest)])
+        for beta, record in sorted(_long_runs(source, method).items(), reverse=True):
+            ours = f"{label}, ours" + (f", β = {beta}" if beta else "")
+            rows.append([ours, *_padded(record.curve().tolist(), longest)])
     header = ["as uploaded, round", *(str(t) for t in range(1, longest + 1))]
     notes = [
         "CIFAR-10, α=0.5, seed 1, mean accuracy over the 20 clients; same split, another order of samples."
@@ -118,16 +119,16 @@ def _padded(values: list[float], length: int) -> list[Item]:
     return [*texts, *["-"] * (length - len(texts))]
 
 
-def _long_run(source: Source, method: str) -> Record | None:
-    found = [
-        r
-        for r in source.store.records()
-        if (r.config.run.method, r.config.data.dataset, r.config.data.alpha, r.config.run.seed)
-        == (method, "cifar-10", 0.5, 1)
-        and r.config.run.clients == 20
-        and (r.config.method.score, r.config.train.epochs) == ("gradient", 5)
-    ]
-    return max(found, key=lambda r: (r.done, r.config.run.rounds), default=None)
+def _long_runs(source: Source, method: str) -> dict[int, Record]:
+    """The longest run of that setting, for each beta where the method has one (else 0)."""
+    found: dict[int, Record] = {}
+    for record in sorted(source.store.records(), key=lambda r: r.done):
+        c = record.config
+        if trains_as_published(c) and (c.run.method, c.data.dataset, c.data.alpha, c.run.seed) == (
+            method, "cifar-10", 0.5, 1,
+        ):  # fmt: skip
+            found[c.method.beta if method in WITH_BETA else 0] = record
+    return found
 
 
 def inventory(source: Source) -> Table:

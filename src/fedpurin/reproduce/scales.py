@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedpurin.config import Config
@@ -81,3 +81,14 @@ class Request:
             }
         )
         return config.updated(table or {}).updated(self.changes)
+
+
+def trains_as_published(config: Config) -> bool:
+    """A run of any length, beta and method, but otherwise the paper's experiment."""
+    if config.data.dataset not in PAPER_SETS:
+        return False
+    paper = Config.preset(PRESETS[config.data.dataset])
+    paper = replace(paper, method=replace(paper.method, beta=config.method.beta))
+    return (config.method, config.train, config.wire) == (paper.method, paper.train, paper.wire) and (
+        (config.run.clients, config.data.train_samples) == (paper.run.clients, paper.data.train_samples)
+    )
