@@ -156,4 +156,5 @@ def test_the_papers_numbers_are_complete(experiments: Path) -> None:
     # The gradient row of the ablation is FedPURIN's row of the main table.
     assert paper.table["terms"]["gradient"] == paper.table["accuracy"]["fedpurin"]
     # 1,235,274 parameters of 4 bytes are 4.71 MiB.
-    assert paper.traffic("cifar-10", "fedavg") == [round(1_235_274 * 4 / MIB, 2)] * 4
+    assert paper.traffic("cifar-10", 0.5, "fedavg") is None
+    assert paper.traffic("cifar-10", 0.1, "fedavg") == [round(1_235_274 * 4 / MIB, 2)] * 4

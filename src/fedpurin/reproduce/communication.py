@@ -69,7 +69,7 @@ def communication_table(source: Source, recipe: Recipe) -> Table:
             if not records:
                 continue
             found = traffic(records)
-            expected = source.paper.traffic(column[0], row.method) or [None] * 4
+            expected = source.paper.traffic(*column, row.method) or [None] * 4
             items: list[Item] = [f"{column_label(column)}: {row.label}"]
             items += [
                 "-" if value is None else Entry(value, None, paper)

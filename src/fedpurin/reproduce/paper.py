@@ -36,9 +36,9 @@ class Paper:
             return None
         return float(values[self.columns.index((dataset, alpha))])
 
-    def traffic(self, dataset: str, method: str) -> list[float] | None:
-        """MiB: up before beta, up after, down before, down after."""
-        values = self.table["communication"].get(dataset, {}).get(method)
+    def traffic(self, dataset: str, alpha: float, method: str) -> list[float] | None:
+        """MiB: up before beta, up after, down before, down after; known for one alpha."""
+        values = self.table["communication"].get(dataset, {}).get(method) if alpha == 0.1 else None
         return None if values is None else [float(v) for v in values]
 
     def first_rounds(self, method: str) -> list[float]:
