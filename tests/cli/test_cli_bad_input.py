@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ def test_a_half_written_run_directory(fedpurin: Command, tmp_path: Path) -> None
         assert "half" in fedpurin.refuse(command[0], "half", *command[1:])
     assert [p.name for p in half.iterdir()] == ["environment.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["half"]
+
+
+def test_a_comparison_on_flower_is_not_continued_with_tensorboard(fedpurin: Command, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    plan = {"methods": ["fedavg"], "seeds": [1], "config": {"run": {"engine": "flower"}}}
+    (tmp_path / "all" / "compare.json").write_text(json.dumps(plan))
+    assert "local and ray" in fedpurin.refuse("resume", "all", "--tensorboard")
+    assert [p.name for p in (tmp_path / "all").iterdir()] == ["compare.json"]
 
 
 @pytest.mark.parametrize("content", ["", "[run", "[run]\nclients = 0\n", "[unknown]\n"])

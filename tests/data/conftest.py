@@ -28,7 +28,7 @@ def official() -> Callable[[str], Path]:
         if folder and os.environ.get("CI") == "true":
             assert is_present(name, folder), f"FEDPURIN_DATA = {folder} has no {name}"
         if not folder or not is_present(name, folder):
-            pytest.skip(f"the folder that FEDPURIN_DATA names has no {name}")
+            pytest.skip(f"no {name} in FEDPURIN_DATA = {folder!r}; CI's script lays it out")
         return Path(folder)
 
     return folder_of

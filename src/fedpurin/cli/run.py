@@ -149,6 +149,7 @@ def _resume_comparison(path: Path, tensorboard: bool) -> int:
         plan = json.loads((path / COMPARISON).read_text())
     except ValueError as problem:
         raise RunError(f"{path / COMPARISON} is damaged ({problem}); start the comparison anew") from problem
+    _check_tensorboard(Config().updated(plan["config"]), tensorboard)
     return _compare(path, plan, make_console(), tensorboard, None)
 
 

@@ -70,7 +70,7 @@ def combine_in_place(
         block = values[:, lo:hi]
         mask = masks(lo, hi)
         if average == "support":
-            block.masked_fill_(~mask.bool(), 0)  # dense values were not sent, either, where the mask is 0
+            block.masked_fill_(~mask, 0)  # dense values were not sent, either, where the mask is 0
         bar = share_n @ block
         critical = groups_of_several(block, scratch)
         if average == "support":
