@@ -129,7 +129,7 @@ def test_every_table_can_be_made_from_a_full_and_from_an_empty_store(
     assert "\\begin{tabular}" in (out / f"{name}.tex").read_text()
 
 
-@pytest.mark.parametrize("name", ["figure-bars", "figure-rounds", "figure-bn", "figure-tau"])
+@pytest.mark.parametrize("name", ["figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau"])
 def test_figures_come_as_png_and_pdf(
     name: str, experiments: Path, tmp_path: Path, reproduce: Reproduce
 ) -> None:

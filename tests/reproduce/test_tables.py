@@ -9,12 +9,14 @@ import pytest
 from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
-from fedpurin.reproduce.communication import saving, traffic
+from fedpurin.reproduce.communication import counted_like_the_paper, saving, traffic
 from fedpurin.reproduce.paper import Paper
+from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.scales import Request
 from fedpurin.reproduce.stats import bootstrap, paired
 from fedpurin.reproduce.store import Record, Store
 from fedpurin.reproduce.tables import Entry, Table, rank_columns
+from fedpurin.reproduce.traffic_figure import draw_lines
 
 CIFAR = ("--scale", "paper", "--dataset", "cifar-10", "--alpha", "0.5", "--seeds", "1", "--no-run")
 
@@ -158,3 +160,23 @@ def test_the_papers_numbers_are_complete(experiments: Path) -> None:
     # 1,235,274 parameters of 4 bytes are 4.71 MiB.
     assert paper.traffic("cifar-10", 0.5, "fedavg") is None
     assert paper.traffic("cifar-10", 0.1, "fedavg") == [round(1_235_274 * 4 / MIB, 2)] * 4
+
+
+def test_bytes_over_rounds_are_drawn_as_recorded_beside_the_papers_means() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axis = figure.subplots()
+    record = Record(make_line(config(rounds=4), down=3 * MIB, down_after=MIB))  # beta = 2
+    draw_lines(axis, [record], "FedPURIN", "down", [4.31, 0.48])
+    ruled, sent = axis.get_lines()
+    assert ruled.get_ydata().tolist() == counted_like_the_paper(record).tolist()
+    assert sent.get_ydata().tolist() == [3, 3, 1, 1]
+    before, after = (level.get_segments()[0].tolist() for level in axis.collections)
+    assert (before, after) == ([[1, 4.31], [2, 4.31]], [[2, 0.48], [4, 0.48]])
+
+
+def test_the_figure_of_bytes_runs_no_other_cells_than_the_table() -> None:
+    keys = [
+        [cell.key for cell in RECIPES[name].cells(Request(scale="quick"))]
+        for name in ("figure-bytes", "table-communication")
+    ]
+    assert keys[0] == keys[1]

@@ -20,7 +20,7 @@ TABLES = (
     "table-values",
     "table-paired",
 )
-FIGURES = ("figure-bars", "figure-rounds", "figure-bn", "figure-tau", "figure-coverage")
+FIGURES = ("figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau", "figure-coverage")
 SHOWN = ("claims", "first-rounds", "inventory", "table-floor", "table-cost", "table-kept")
 ACTIONS = ("check-perturbation", "import", "docs")
 WHAT = (*TABLES, *FIGURES, *SHOWN, *ACTIONS)

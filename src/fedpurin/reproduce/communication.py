@@ -100,6 +100,7 @@ def kept_table(source: Source, recipe: Recipe) -> Table:
         for record in source.records(recipe, row, column):
             tau = record.config.method.tau
             full = 0
+            before = len(rows)
             for name, shares in record.line["kept"].items():
                 known = [share for share in shares if share is not None]
                 if known and min(known) < tau - 0.01:
@@ -114,7 +115,7 @@ def kept_table(source: Source, recipe: Recipe) -> Table:
                     full += 1
             rows.append(
                 [
-                    f"{column_label(column)}: the other {full} layers",
+                    f"{column_label(column)}: {'all' if len(rows) == before else 'the other'} {full} layers",
                     f"τ = {100 * tau:.0f} %",
                     f"τ = {100 * tau:.0f} %",
                 ]

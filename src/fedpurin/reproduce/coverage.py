@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import METHOD_COLORS, SEQUENTIAL, matplotlib_style
-from fedpurin.reproduce.figures import _figure, save
+from fedpurin.reproduce.figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
@@ -52,7 +52,7 @@ def density(histogram: list[int], rounds: int) -> tuple[np.ndarray, np.ndarray]:
 def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: str) -> list[Path]:
     """A column per layer, a ridge per client, the server's at the bottom."""
     names = row_names(line)
-    figure, axes = _figure(
+    figure, axes = new_figure(
         figsize=(2.35 * len(shown), 0.62 * len(names) + 1.5), ncols=len(shown), sharey=True
     )
     for axis, layer in zip(axes[0], shown, strict=True):
@@ -92,7 +92,7 @@ def heat_maps(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name
     colors = LinearSegmentedColormap.from_list("coverage", SEQUENTIAL["light"])
     pictures = [picture(layer, len(names)) for layer in shown]
     widths = [min(max(1.0, p.shape[2] / p.shape[1]), 3.0) for p in pictures]
-    figure, axes = _figure(
+    figure, axes = new_figure(
         figsize=(1.25 * sum(widths) + 1.6, 1.12 * len(names) + 0.6), nrows=len(names), ncols=len(shown),
         width_ratios=widths,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def save(figure: Any, out: Path, name: str) -> list[Path]:
     return files
 
 
-def _figure(**options: Any) -> tuple[Any, Any]:
+def new_figure(**options: Any) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -51,7 +51,7 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
     datasets = list(dict.fromkeys(dataset for dataset, _ in columns))
     with matplotlib_style():
         widths = [1 + sum(d == name for d, _ in columns) for name in datasets]
-        figure, axes = _figure(
+        figure, axes = new_figure(
             figsize=(max(5.6, 1.15 * sum(widths)), 3.6), ncols=len(datasets), width_ratios=widths
         )
         for axis, dataset in zip(axes[0], datasets, strict=True):
@@ -68,7 +68,7 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
             loc="outside lower center",
             ncols=_legend_columns(len(unique), len(datasets)),
         )
-        return save(figure, out, _name("bars", source))
+        return save(figure, out, figure_name("bars", source))
 
 
 def _legend_columns(entries: int, panels: int) -> int:
@@ -127,18 +127,18 @@ def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column])
 
 def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") -> list[Path]:
     """One panel per column; a line per row: mean over seeds, band from the lowest to the highest seed."""
-    columns = [c for c in recipe.columns(source.request) if any(_rows_with_data(source, recipe, c))]
+    columns = [c for c in recipe.columns(source.request) if any(rows_with_data(source, recipe, c))]
     if not columns:
         return []
     with matplotlib_style():
         width = max(5.6, 3.9 * len(columns))
-        figure, axes = _figure(figsize=(width, 3.9), ncols=len(columns))
+        figure, axes = new_figure(figsize=(width, 3.9), ncols=len(columns))
         for axis, column in zip(axes[0], columns, strict=True):
             for place, row in enumerate(recipe.chosen_rows(source.request)):
                 records = source.records(recipe, row, column)
                 if records:
                     _line(axis, records, row, place, moment, by_method=recipe.name == "figure-rounds")
-            _beta_line(axis, source, recipe, column)
+            beta_line(axis, source, recipe, column)
             if recipe.name == "figure-rounds":
                 _authors(axis, source, column)
             axis.set_title(column_label(column))
@@ -152,10 +152,10 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
             loc="outside lower center",
             ncols=_legend_columns(len(labels), len(columns)),
         )
-        return save(figure, out, _name(recipe.name.removeprefix("figure-"), source))
+        return save(figure, out, figure_name(recipe.name.removeprefix("figure-"), source))
 
 
-def _rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Row]:
+def rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Row]:
     return [row for row in recipe.chosen_rows(source.request) if source.records(recipe, row, column)]
 
 
@@ -185,8 +185,8 @@ def _line(
         )
 
 
-def _beta_line(axis: Any, source: Source, recipe: Recipe, column: Column) -> None:
-    rows = _rows_with_data(source, recipe, column)
+def beta_line(axis: Any, source: Source, recipe: Recipe, column: Column) -> None:
+    rows = rows_with_data(source, recipe, column)
     records = [r for row in rows for r in source.records(recipe, row, column)]
     beta = recipe.config(source.request, rows[-1], column, 1).method.beta
     if max(r.done for r in records) > beta:
@@ -210,7 +210,8 @@ def _authors(axis: Any, source: Source, column: Column) -> None:
         )  # fmt: skip
 
 
-def _name(kind: str, source: Source) -> str:
+def figure_name(kind: str, source: Source) -> str:
     request = source.request
     parts = [kind, request.scale, *request.datasets, *(f"a{a:g}" for a in request.alphas)]
-    return "-".join([*parts, *([f"t{request.rounds}"] if request.rounds else [])])
+    changes = [f"{key}{value}" for section in request.changes.values() for key, value in section.items()]
+    return "-".join([*parts, *([f"t{request.rounds}"] if request.rounds else []), *changes])

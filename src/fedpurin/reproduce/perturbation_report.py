@@ -10,7 +10,7 @@ import numpy as np
 from fedpurin.report.style import matplotlib_style
 from fedpurin.reproduce.accuracy import DATASET_LABELS
 from fedpurin.reproduce.cells import config_of
-from fedpurin.reproduce.figures import _figure, save
+from fedpurin.reproduce.figures import new_figure, save
 from fedpurin.reproduce.tables import Item, Table
 
 LABELS = {
@@ -121,7 +121,7 @@ def floor_table(lines: list[dict[str, Any]]) -> Table:
 def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
     """A panel per score: bars measured, line predicted."""
     with matplotlib_style():
-        figure, axes = _figure(figsize=(10.4, 3.3), ncols=3, sharey=True)
+        figure, axes = new_figure(figsize=(10.4, 3.3), ncols=3, sharey=True)
         x = np.arange(1, 11)
         for axis, name in zip(axes[0], COLORS, strict=True):
             found = line["scores"][name]

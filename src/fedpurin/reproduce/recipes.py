@@ -46,7 +46,7 @@ class Recipe:
 
     def config(self, request: Request, row: Row, column: Column, seed: int) -> Config:
         table = row.table
-        if self.name == "table-communication" and request.scale == "quick" and request.rounds is None:
+        if self.rows is COMMUNICATION and request.scale == "quick" and request.rounds is None:
             table = SHORT_FOR_BYTES
         if self.name == "table-values" and request.scale != "mini" and request.rounds is None:
             table = {**row.table, **FIFTEEN_OF_SIXTY}
@@ -167,6 +167,7 @@ RECIPES = {
         Recipe("table-paired", "FedPURIN against each method, client by client", METHODS),
         Recipe("figure-bars", "all methods as grouped bars", METHODS),
         Recipe("figure-rounds", "accuracy over rounds of all methods", METHODS),
+        Recipe("figure-bytes", "MiB per client over rounds", COMMUNICATION, alphas=(0.1,)),
         Recipe("figure-bn", "with and without exchange of batch norm", NORM, ("cifar-10",)),
         Recipe("figure-tau", "share of critical parameters", TAUS, ("cifar-10",)),
         Recipe(

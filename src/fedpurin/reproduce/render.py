@@ -45,7 +45,7 @@ def tables(name: str, source: Source) -> list[Table]:
         return [cost_table(lines)] if name == "table-cost" else [decile_table(line) for line in lines]
     assert recipe is not None
     match name:
-        case "table-communication":
+        case "table-communication" | "figure-bytes":
             return [communication_table(source, recipe)]
         case "table-paired":
             return [paired_table(source, recipe)]
@@ -63,6 +63,7 @@ def figures(name: str, source: Source, out: Path) -> list[Path]:
     from fedpurin.reproduce import figures as draw
     from fedpurin.reproduce.coverage import coverage_figures
     from fedpurin.reproduce.perturbation_report import decile_figure
+    from fedpurin.reproduce.traffic_figure import traffic_figure
 
     if name == "check-perturbation":
         return [file for line in perturbation_lines(source) for file in decile_figure(line, out)]
@@ -70,6 +71,8 @@ def figures(name: str, source: Source, out: Path) -> list[Path]:
         return draw.bars(source, RECIPES[name], out)
     if name in {"figure-bn", "figure-tau", "figure-rounds"}:
         return draw.curves(source, RECIPES[name], out)
+    if name == "figure-bytes":
+        return traffic_figure(source, RECIPES[name], out)
     if name == "figure-coverage":
         files = []
         for line in coverage_lines(source):
