@@ -297,7 +297,7 @@ def test_coverage_is_drawn_of_a_cell_that_another_figure_ran(
     assert "round 1:" not in text  # its run directory is still there
     assert len(list((tmp_path / "out").glob("coverage-*.png"))) == 2
     _, text = reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
-    assert "1 cells, 1 of them in the store already" in text
+    assert "1 cell, 1 of them in the store already" in text
 
     (experiments / "results" / "coverage.jsonl").unlink()
     for path in (tmp_path / "runs").iterdir():

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLE
     parser.add_argument("what", choices=WHAT, metavar="WHAT", help=", ".join(WHAT))
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="import: run directories; docs: Markdown files"
+        "paths", nargs="*", default=[], metavar="PATH", help="import: run directories; docs: Markdown files"
     )
     parser.add_argument("--scale", default="quick", choices=("paper", "quick", "mini"),
                         help="paper: T = 200/300, seeds 1-3; quick: a tenth of the rounds, one seed; "

@@ -77,7 +77,9 @@ def clock(seconds: float) -> str:
 
 
 def show_plan(steps: Sequence[Step], total: int, console: Any) -> None:
-    console.print(f"{total} cells, {total - len(steps)} of them in the store already.")
+    console.print(
+        f"{total} cell{'s' if total != 1 else ''}, {total - len(steps)} of them in the store already."
+    )
     if not steps:
         return
     for step in steps:
