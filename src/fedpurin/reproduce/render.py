@@ -136,19 +136,19 @@ def _long_runs(source: Source, method: str) -> dict[int, Record]:
 
 def inventory(source: Source) -> Table:
     """What was run, with what, and how far."""
-    groups: dict[tuple[str, str, int], list[Record]] = {}
+    groups: dict[tuple[str, str, int, int], list[Record]] = {}
     for record in source.store.records():
         c = record.config
-        key = (column_label((c.data.dataset, c.data.alpha)), c.model.name, c.run.rounds)
+        key = (column_label((c.data.dataset, c.data.alpha)), c.model.name, c.run.clients, c.run.rounds)
         groups.setdefault(key, []).append(record)
     rows: list[list[Item]] = []
-    for (column, model, rounds), records in sorted(groups.items()):
+    for (column, model, clients, rounds), records in sorted(groups.items()):
         seconds = sum(r.line["seconds"].get("round", 0.0) for r in records)
         unfinished = [f"{r.config.run.method} ({r.done})" for r in records if not r.complete]
         methods = sorted({r.config.run.method for r in records})
         rows.append(
             [
-                f"{column}, {model}, T = {rounds}",
+                f"{column}, {model}, {clients} clients, T = {rounds}",
                 str(sum(r.complete for r in records)),
                 ", ".join(unfinished) or "-",
                 ", ".join(methods),
