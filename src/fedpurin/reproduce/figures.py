@@ -15,6 +15,7 @@ from fedpurin.reproduce.recipes import Column, Recipe, Row
 from fedpurin.reproduce.store import Record
 
 LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
+LEGEND_WIDTH = 70  # characters below a single panel
 LINE_DASHES = ("-", "--", "-.", ":")
 TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
 
@@ -66,14 +67,17 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
             unique.values(),
             unique.keys(),
             loc="outside lower center",
-            ncols=_legend_columns(len(unique), len(datasets)),
+            ncols=_legend_columns(list(unique), len(datasets)),
         )
         return save(figure, out, figure_name("bars", source))
 
 
-def _legend_columns(entries: int, panels: int) -> int:
+def _legend_columns(labels: Sequence[str], panels: int) -> int:
     """One line below several panels; below a single one as few even lines as fit its width."""
-    return entries if panels > 1 else math.ceil(entries / math.ceil(entries / 4))
+    if panels > 1:
+        return len(labels)
+    fitting = max(1, min(4, LEGEND_WIDTH // (6 + max(len(label) for label in labels))))
+    return math.ceil(len(labels) / math.ceil(len(labels) / fitting))
 
 
 def _bar_heights(source: Source, recipe: Recipe, column: Column) -> dict[str, list[float]]:
@@ -150,7 +154,7 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
             handles,
             labels,
             loc="outside lower center",
-            ncols=_legend_columns(len(labels), len(columns)),
+            ncols=_legend_columns(labels, len(columns)),
         )
         return save(figure, out, figure_name(recipe.name.removeprefix("figure-"), source))
 
