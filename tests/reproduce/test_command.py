@@ -14,8 +14,11 @@ from reproduce_tools import Reproduce, make_line
 from fedpurin.cli.main import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, DataError, RunError
+from fedpurin.reproduce.accuracy import Source
 from fedpurin.reproduce.command import TABLES, WHAT, block
 from fedpurin.reproduce.docs import BLOCK, regenerate
+from fedpurin.reproduce.figures import figure_name
+from fedpurin.reproduce.paper import Paper
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts, unpack_counts
 from fedpurin.reproduce.scales import SCALES, Request
@@ -112,7 +115,7 @@ def test_bad_requests_name_the_value_and_the_remedy(
 
 
 @pytest.mark.parametrize(
-    "name", [*TABLES, "claims", "inventory", "first-rounds", "table-floor", "table-cost"]
+    "name", [*TABLES, "claims", "inventory", "first-rounds", "table-floor", "table-cost", "table-kept"]
 )
 @pytest.mark.parametrize("full", [False, True])
 def test_every_table_can_be_made_from_a_full_and_from_an_empty_store(
@@ -140,6 +143,12 @@ def test_figures_come_as_png_and_pdf(
     stem = f"{name.removeprefix('figure-')}-mini-a0.5"
     assert (out / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
     assert (out / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_figure_is_named_after_what_was_set_even_if_that_is_a_path() -> None:
+    request = Request(scale="mini", rounds=4, changes={"data": {"split_file": "/my split/a.json"}})
+    source = Source(Store(Path("nowhere")), Paper({}), request)
+    assert figure_name("bytes", source) == "bytes-mini-t4-split_file_my_split_a.json"
 
 
 def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(

@@ -37,11 +37,16 @@ def traffic(records: list[Record]) -> Traffic:
 
 def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
     """MiB of the rounds up to beta and after it; the same rounds twice for a method without beta."""
-    values = counted_like_the_paper(record) if name == "down_paper" else record.mib(name)
+    values = series(record, name)
     if record.config.run.method not in WITH_BETA:
         return values, values
     beta = record.config.method.beta
     return values[:beta], values[beta:]
+
+
+def series(record: Record, name: str) -> np.ndarray:
+    """[T] MiB per client and round: up or down as sent; up_paper or down_paper as the paper counts."""
+    return counted_like_the_paper(record) if name == "down_paper" else record.mib(name)
 
 
 def counted_like_the_paper(record: Record) -> np.ndarray:

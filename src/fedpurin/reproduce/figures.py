@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from fedpurin.reproduce.recipes import Column, Recipe, Row
 from fedpurin.reproduce.store import Record
 
 LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
-LEGEND_WIDTH = 70  # characters below a single panel
 LINE_DASHES = ("-", "--", "-.", ":")
 TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
+LEGEND_WIDTH = 70  # characters below a single panel
 
 
 def save(figure: Any, out: Path, name: str) -> list[Path]:
@@ -215,7 +216,9 @@ def _authors(axis: Any, source: Source, column: Column) -> None:
 
 
 def figure_name(kind: str, source: Source) -> str:
+    """The figure's file without its ending: what was asked for, --set included."""
     request = source.request
     parts = [kind, request.scale, *request.datasets, *(f"a{a:g}" for a in request.alphas)]
-    changes = [f"{key}{value}" for section in request.changes.values() for key, value in section.items()]
-    return "-".join([*parts, *([f"t{request.rounds}"] if request.rounds else []), *changes])
+    parts += [f"t{request.rounds}"] if request.rounds else []
+    parts += [f"{key}{value}" for section in request.changes.values() for key, value in section.items()]
+    return re.sub(r"[^\w.-]+", "_", "-".join(parts))  # a value may be a path

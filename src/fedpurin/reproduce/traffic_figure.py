@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
 from fedpurin.reproduce.accuracy import Source, column_label
-from fedpurin.reproduce.communication import WITH_BETA, counted_like_the_paper
+from fedpurin.reproduce.communication import WITH_BETA, series
 from fedpurin.reproduce.figures import beta_line, figure_name, new_figure, rows_with_data, save
 from fedpurin.reproduce.recipes import Recipe
 from fedpurin.reproduce.store import Record
@@ -19,7 +19,7 @@ WAYS = ("up", "down")
 
 
 def traffic_figure(source: Source, recipe: Recipe, out: Path) -> list[Path]:
-    """A line of panels per column, up and down; thin horizontal lines are the paper's means."""
+    """A line of panels per column, up and down; broad pale bars are the paper's means."""
     columns = [c for c in recipe.columns(source.request) if rows_with_data(source, recipe, c)]
     if not columns:
         return []
@@ -61,10 +61,10 @@ def draw_lines(
     """The paper's rule as a strong line, the bytes sent as a dotted one; means over seeds."""
     method, beta = records[0].config.run.method, records[0].config.method.beta
     color = METHOD_COLORS[method]
-    ruled = _mean([_by_the_rule(record, way) for record in records])
+    ruled = _mean([series(record, f"{way}_paper") for record in records])
     rounds = np.arange(1, len(ruled) + 1)
     axis.plot(rounds, ruled, color=color, linestyle=METHOD_MARKS[method][2], label=f"{label}, paper's rule")
-    sent = _mean([record.mib(way) for record in records])
+    sent = _mean([series(record, way) for record in records])
     axis.plot(rounds, sent, color=color, linestyle=":", linewidth=1.3, label=f"{label}, as sent")
     if levels is None:
         return
@@ -76,10 +76,6 @@ def draw_lines(
             )
 
 
-def _by_the_rule(record: Record, way: str) -> np.ndarray:
-    return record.mib("up_paper") if way == "up" else counted_like_the_paper(record)
-
-
-def _mean(series: Sequence[np.ndarray]) -> np.ndarray:
-    length = min(len(values) for values in series)
-    return np.mean([values[:length] for values in series], axis=0)
+def _mean(runs: Sequence[np.ndarray]) -> np.ndarray:
+    length = min(len(values) for values in runs)
+    return np.mean([values[:length] for values in runs], axis=0)
