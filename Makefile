@@ -1,6 +1,6 @@
-# make demo   FedPURIN against FedAvg and Separate on the bundled data, with a table and an HTML report
+# make demo   FedPURIN and FedFrugal against FedAvg and Separate on the bundled data, with a table and an HTML report
 # make test   all tests but the slow ones; CI=true make test runs those too
-# make lint   ruff and mypy      make format   ruff format      make bench   benchmarks
+# make lint   ruff, mypy, layers      make format   ruff format      make bench   benchmarks
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,18 +10,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 demo: .venv/demo-ready
 	rm -rf runs/demo
-	$(BIN)/fedpurin compare --preset quickstart --methods fedpurin,fedavg,separate --out runs/demo --report runs/demo/report.html
+	$(BIN)/fedpurin compare --preset quickstart --methods separate,fedavg,fedpurin,fedfrugal --out runs/demo --report runs/demo/report.html
 
-test: .venv/dev-ready
-	$(BIN)/ruff check --no-cache .
-	$(BIN)/ruff format --check --no-cache .
-	$(BIN)/mypy
+test: lint
 	$(BIN)/pytest
 
 lint: .venv/dev-ready
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check --no-cache .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: .venv/dev-ready
 	$(BIN)/ruff format .

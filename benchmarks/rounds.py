@@ -16,8 +16,9 @@ from typing import Any
 
 from fedpurin.bench import machine
 from fedpurin.config import Config
+from fedpurin.engines.driver import Watcher
 from fedpurin.engines.local import available_cores
-from fedpurin.engines.loop import Watcher, run_job
+from fedpurin.engines.simulate import run_job
 from fedpurin.job import Job
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from fedpurin.config import Config
 from fedpurin.data import Split
 from fedpurin.engines.local import LocalWorkers
+from fedpurin.engines.transport import Task
 from fedpurin.job import Job
 from fedpurin.meta import Meta
 
@@ -45,23 +46,19 @@ def build(folder: Path) -> Job:
 
 def idle(workers: LocalWorkers, order: list[int]) -> float:
     start = time.perf_counter()
-    outcomes = list(workers.run("work", 1, order, lambda client: None))
+    outcomes = list(workers.work([Task("work", client, 1) for client in order], lambda client: None))
     wall = time.perf_counter() - start
     busy = sum(sum(Meta.from_bytes(outcome.meta).seconds) for outcome in outcomes)
     return 1 - busy / (workers.count * wall)
 
 
 def measure(repeats: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        workers = LocalWorkers(build(Path(folder)))
-        try:
-            workers.initialise()
-            by_number = list(range(len(SIZES)))
-            longest_first = sorted(by_number, key=lambda client: -SIZES[client])
-            idle(workers, by_number)
-            pairs = [(idle(workers, longest_first), idle(workers, by_number)) for _ in range(repeats)]
-        finally:
-            workers.close()
+    with tempfile.TemporaryDirectory() as folder, LocalWorkers(build(Path(folder))) as workers:
+        workers.initialise()
+        by_number = list(range(len(SIZES)))
+        longest_first = sorted(by_number, key=lambda client: -SIZES[client])
+        idle(workers, by_number)
+        pairs = [(idle(workers, longest_first), idle(workers, by_number)) for _ in range(repeats)]
     return {
         "samples per client": SIZES,
         "idle, longest first": statistics.median(a for a, _ in pairs),

@@ -19,7 +19,8 @@ from typing import Any
 from benchmarks.memory import PeakMemory
 from fedpurin.bench import machine
 from fedpurin.config import Config
-from fedpurin.engines.loop import Watcher, run_job
+from fedpurin.engines.driver import Watcher
+from fedpurin.engines.simulate import run_job
 from fedpurin.job import Job
 
 LIMIT_GIB = 14.0

@@ -1,42 +1,17 @@
-"""Workers without processes, and ways to stop a run at a chosen place."""
+"""Ways to stop a run at a chosen place, and to compare runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedpurin.config import Config
-from fedpurin.engines.loop import Watcher, run_job
-from fedpurin.engines.pool import Outcome, Pool, Reply, error_of
-from fedpurin.engines.site import Site
-from fedpurin.engines.table import StateTable
-from fedpurin.engines.worker import answer_to
+from fedpurin.engines.driver import Watcher
+from fedpurin.engines.simulate import run_job
 from fedpurin.job import Job
-
-
-class InProcessWorkers(Pool):
-    """What LocalWorkers does, in this process: cheap, for tests of everything around it."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self.site, self.scratch = Site(job), StateTable(self.spec, 1)
-
-    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
-        for client in clients:
-            order = {"op": op, "client": client, "t": t}
-            answer, meta, upload, state = answer_to(self.site, order, reply(client), self.table.read)
-            if not answer["ok"]:
-                yield Outcome(client, error=error_of(answer, client, t))
-                continue
-            self.scratch.write(0, state)
-            yield Outcome(client, meta, upload, answer.get("digest", ""))
-
-    def keep(self, client: int) -> None:
-        self.table.copy_row(client, self.scratch, 0)
 
 
 class Stop(Exception):
@@ -49,7 +24,7 @@ class StopAt(Watcher):
     def __init__(self, t: int, *, after_client: int | None = None) -> None:
         self.t, self.after_client = t, after_client
 
-    def client_done(self, t: int, done: int, total: int) -> None:
+    def client_done(self, t: int, client: int, done: int, total: int) -> None:
         if t == self.t and done == self.after_client:
             raise Stop
 

@@ -138,3 +138,15 @@ def combine(
         delta = critical_mean(values, masks, groups[i], average)
         merged.append([delta[c] if mask[c] else bar[c] for c in range(len(mask))])
     return merged
+
+
+def largest(values: Row, sizes: Sequence[int], share: float) -> list[tuple[float, int]]:
+    """Of each layer: the smallest |value| that is sent, and how many are; zeros never are."""
+    limits = []
+    start = 0
+    for size in sizes:
+        magnitudes = sorted((abs(v) for v in values[start : start + size] if v != 0), reverse=True)
+        sent = magnitudes[: max(1, int(share * size))]
+        limits.append((sent[-1] if sent else 0.0, len(sent)))
+        start += size
+    return limits

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import fedpurin
 from engine_tools import run_until
-from fedpurin.engines.flower import engine
+from fedpurin.api import Plan
 from fedpurin.errors import RunError
+from fedpurin.federation import engine
 from fedpurin.job import Job
-from fedpurin.runs import RunDirectory
+from fedpurin.runs.directory import RunDirectory
 
 CONFIG = fedpurin.Config().updated(
     {
@@ -25,6 +27,7 @@ CONFIG = fedpurin.Config().updated(
 
 
 def test_what_another_process_left_half_done_is_continued(tmp_path: Path) -> None:
+    Plan.of(CONFIG, ["fedpurin"], [1]).claim(tmp_path / "all")
     run_until(CONFIG, tmp_path / "all" / "fedpurin-s1", 2)
     assert not (tmp_path / "all" / "fedpurin-s1" / "result.json").exists()
     (continued,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")
@@ -32,6 +35,30 @@ def test_what_another_process_left_half_done_is_continued(tmp_path: Path) -> Non
     assert continued.summary["digest"] == whole.summary["digest"]
     (again,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")
     assert again.summary == continued.summary
+
+
+def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    (first,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")
+    with pytest.raises(RunError, match="holds another comparison"):
+        fedpurin.compare(CONFIG.updated({"method": {"tau": 0.1}}), ["fedpurin"], tmp_path / "all")
+    assert fedpurin.load(first.path).summary == first.summary
+
+
+def test_many_runs_in_one_process_give_their_memory_back(tmp_path: Path) -> None:
+    """The states of clients are in memory files; a file and its pages go when the run is over."""
+
+    def memory_files() -> int:
+        links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
+        return sum("memfd:fedpurin" in link for link in links)
+
+    before = memory_files()
+    for number in range(3):
+        fedpurin.run(CONFIG, tmp_path / f"run-{number}")
+    assert memory_files() == before
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.islink(f"/proc/self/fd/{fd}")
 
 
 def test_a_run_of_flower_is_continued_on_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

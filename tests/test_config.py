@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from fedpurin.config import METHOD_NAMES, PRESETS, SECTIONS, Config
+from fedpurin.config import PRESETS, SECTIONS, Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS
+from fedpurin.methods.fedavg import FedAvg
+from fedpurin.settings import check
 
 
 def refuse(section: str, key: str, value: Any) -> str:
+    owner = "pfedsd" if key in ("distill", "temperature") else "fedpurin"
     with pytest.raises(ConfigError) as caught:
-        Config().updated({section: {key: value}})
+        Config().updated({"run": {"method": owner}}).updated({section: {key: value}})
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -60,7 +63,7 @@ def test_numbers_out_of_range_are_refused_by_name_and_value(section: str, key: s
 def test_the_limits_themselves_are_accepted() -> None:
     config = Config().updated(
         {
-            "method": {"tau": 1, "beta": 1, "distill": 0},
+            "method": {"tau": 1, "beta": 1},
             "run": {"clients": 1, "rounds": 1, "participation": 1, "seed": 0},
             "train": {"momentum": 0, "weight_decay": 0},
         }
@@ -81,7 +84,7 @@ def test_a_refusal_says_what_would_be_accepted() -> None:
 @pytest.mark.parametrize(
     ("section", "key", "choices"),
     [
-        ("run", "method", METHOD_NAMES),
+        ("run", "method", METHODS),
         ("run", "engine", ("local", "ray", "flower")),
         ("run", "device", ("cpu", "cuda", "mps")),
         ("data", "partition", ("dirichlet", "dirichlet-disjoint", "classes", "iid")),
@@ -90,7 +93,7 @@ def test_a_refusal_says_what_would_be_accepted() -> None:
         ("method", "exchange_norm", ("no", "whole", "selected")),
         ("method", "noncritical", ("global", "local")),
         ("method", "average", ("paper", "support")),
-        ("wire", "values", ("float32", "float16", "bfloat16", "int8")),
+        ("wire", "values", ("auto", "float32", "float16", "bfloat16", "int8")),
     ],
 )
 def test_choices_are_listed_where_a_wrong_one_is_given(
@@ -104,9 +107,34 @@ def test_choices_are_listed_where_a_wrong_one_is_given(
         assert getattr(getattr(changed, section), key) == choice
 
 
+def test_signs_are_for_methods_that_send_updates() -> None:
+    assert "int8, sign" in refuse("wire", "values", "int4")
+    frugal = Config.preset("frugal").updated({"wire": {"values": "sign"}})
+    assert frugal.value_type == Config.preset("frugal").value_type == "sign"
+    weights = [name for name, kind in METHODS.items() if not kind.sends_updates]
+    assert "fedpurin" in weights
+    for name in weights:
+        with pytest.raises(ConfigError, match=rf"wire.values = 'sign' .* {name} sends .*choose int8 or auto"):
+            Config().updated({"run": {"method": name}, "wire": {"values": "sign"}})
+        with pytest.raises(ConfigError, match=r"wire.values = 'sign'"):
+            frugal.updated({"run": {"method": name}})
+        assert frugal.updated({"run": {"method": name}, "wire": {"values": "auto"}}).value_type == "float32"
+
+
+def test_feedback_is_for_methods_that_keep_no_residuals_of_their_own() -> None:
+    lossy = Config().updated({"wire": {"values": "int8", "feedback": True}})
+    assert lossy.wire.feedback
+    with pytest.raises(
+        ConfigError, match=r"wire.feedback = true does nothing with fedfrugal.*leave it false"
+    ):
+        lossy.updated({"run": {"method": "fedfrugal"}})
+    both = lossy.updated({"run": {"method": "fedfrugal"}, "wire": {"feedback": False}})
+    assert (both.value_type, both.wire.feedback) == ("int8", False)
+
+
 def test_unknown_sections_and_keys_list_the_known_ones() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown section \[trian\].*run, data, model, train, method, wire"
+        ConfigError, match=r"unknown section \[trian\].*run, data, model, train, wire, method"
     ):
         Config().updated({"trian": {}})
     message = refuse("train", "learning_rate", 0.1)
@@ -159,7 +187,9 @@ def test_the_file_changes_its_preset_and_nothing_else() -> None:
     assert (config.data, config.model, config.train, config.method) == (
         paper.data, paper.model, paper.train, paper.method,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match=r"unknown preset 'papers'.*quickstart, paper-fashion-mnist"):
+    with pytest.raises(
+        ConfigError, match=r"unknown preset 'papers'.*quickstart, frugal, mini, paper-fashion-mnist"
+    ):
         Config.from_text('preset = "papers"')
 
 
@@ -189,21 +219,60 @@ def test_paper_presets_are_the_papers_experiment(
 def test_quickstart_is_small_and_needs_no_download() -> None:
     c = Config.preset("quickstart")
     assert (c.data.dataset, c.model.name) == ("fashion-mnist-mini", "cnn")
-    assert (c.run.clients, c.run.rounds, c.method.beta) == (10, 12, 6)
-    assert (c.data.alpha, c.data.train_samples) == (0.1, 200)
+    assert (c.run.clients, c.run.rounds, c.method.beta) == (20, 15, 8)
+    assert (c.data.alpha, c.data.train_samples, c.train.batch_size) == (0.5, 50, 25)
+    frugal = Config.preset("frugal")
+    assert frugal.run.method == "fedfrugal"
+    assert frugal == c.updated({"run": {"method": "fedfrugal"}})
 
 
-def test_the_names_of_the_methods_are_those_that_exist() -> None:
-    assert set(METHOD_NAMES) == set(METHODS)
+@pytest.mark.parametrize("kind", METHODS.values(), ids=list(METHODS))
+def test_every_setting_of_a_method_has_help_and_a_default_that_its_limits_allow(kind: type) -> None:
+    check("method", kind())
+    for f in fields(kind):
+        assert f.metadata["help"], f.name
 
 
-def test_every_setting_of_a_method_is_in_the_configuration_with_its_default() -> None:
-    section = {f.name: f.default for f in fields(SECTIONS["method"])}
-    for kind in METHODS.values():
-        for f in fields(kind):
-            assert f.name in section
-            if f.name != "beta":  # the paper's 100 is of 200 rounds; quickstart has 12
-                assert section[f.name] == f.default
+def test_a_setting_that_the_method_does_not_have_is_refused_with_those_it_has() -> None:
+    config = Config().updated({"run": {"method": "fedavg"}})
+    with pytest.raises(ConfigError, match=r"unknown setting method.tau; fedavg has no settings"):
+        config.updated({"method": {"tau": 0.2}})
+    with pytest.raises(ConfigError, match=r"unknown setting method.distill; fedcac accepts beta, tau"):
+        Config().updated({"run": {"method": "fedcac"}, "method": {"distill": 0.2}})
+
+
+def test_another_method_keeps_what_was_set_and_what_the_preset_says() -> None:
+    paper = Config.preset("paper-cifar10").updated({"method": {"tau": 0.3}})
+    other = paper.updated({"run": {"method": "fedcac"}})
+    assert (other.method.tau, other.method.beta) == (0.3, 100)
+    through_fedavg = Config.preset("paper-cifar100").updated({"run": {"method": "fedavg"}})
+    assert (
+        through_fedavg.updated({"run": {"method": "fedpurin"}}).method
+        == Config.preset("paper-cifar100").method
+    )
+
+
+def test_a_configuration_of_an_earlier_version_loses_the_settings_of_other_methods() -> None:
+    table = Config().as_dict()
+    table["method"] |= {"distill": 0.5, "temperature": 3.0}  # version 0.1 wrote all settings of all methods
+    assert Config.from_stored(table) == Config()
+    with pytest.raises(ConfigError, match="trian"):
+        Config.from_stored({**table, "trian": {}})
+
+
+class OfAnotherPackage(FedAvg):
+    name = "elsewhere"
+
+
+def test_a_method_of_ones_own_is_named_by_its_module_and_class() -> None:
+    config = Config().updated({"run": {"method": f"{__name__}:OfAnotherPackage"}})
+    assert isinstance(config.method, OfAnotherPackage)
+    assert Config.from_text(config.to_toml()) == config
+
+
+def test_what_is_no_method_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is no method: .* derived from fedpurin.Method"):
+        Config().updated({"run": {"method": "fedpurin.config:Config"}})
 
 
 def test_configuration_is_read_without_torch() -> None:

@@ -21,6 +21,7 @@ from fedpurin.train import (
     generator,
     key,
     prepare_inputs,
+    refresh_statistics,
     train,
 )
 
@@ -201,3 +202,77 @@ def test_floats_are_taken_as_they_are() -> None:
     assert torch.equal(as_batch(prepare_inputs(x, "cpu")), x)
     features = torch.tensor([[1.0, 2.0]])
     assert torch.equal(as_batch(prepare_inputs(features, "cpu")), features)
+
+
+# How training may end
+
+
+@pytest.mark.parametrize("tail", [1, 2, 5])
+def test_with_a_tail_the_model_is_the_mean_of_the_iterates_of_the_last_epochs(tail: int) -> None:
+    """The iterates by hand: SGD with momentum, one epoch after the other. 5 is more than there are: all."""
+    data, settings = some_data(14), TrainSection(epochs=3, batch_size=4, lr=0.05, momentum=0.9)
+    model = some_model()
+    twin, plain = copy.deepcopy(model), copy.deepcopy(model)
+    train(model, data, settings, cross_entropy, 7, "cpu", tail)
+    train(plain, data, settings, cross_entropy, 7, "cpu")
+
+    twin.train()
+    x, y = prepare_inputs(data.train_x, "cpu"), data.train_y
+    order = torch.Generator().manual_seed(7)
+    velocity = [torch.zeros_like(p) for p in twin.parameters()]
+    kept: list[Tensor] = []
+    for epoch in range(3):
+        for index in batches(14, 4, order):
+            twin.zero_grad()
+            cross_entropy(twin, as_batch(x[index]), y[index]).backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                for p, v in zip(twin.parameters(), velocity, strict=True):
+                    assert p.grad is not None
+                    v.copy_(0.9 * v + p.grad)
+                    p.sub_(0.05 * v)
+            if epoch >= 3 - tail:
+                kept.append(read_parameters(twin))
+    assert len(kept) == min(tail, 3) * 4, "14 samples by 4: batches of 4, 4, 4 and 2"
+    expected = sum(kept[1:], kept[0]) / len(kept)
+    torch.testing.assert_close(read_parameters(model), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(read_parameters(plain), kept[-1], rtol=1e-5, atol=1e-6)
+    assert torch.equal(read_gradients(model), read_gradients(plain)), "those of the last mini-batch stay"
+
+
+@pytest.mark.parametrize(("samples", "parts"), [(10, [4, 4, 2]), (9, [4, 5]), (3, [3]), (2, [2])])
+def test_refreshed_statistics_are_the_plain_mean_over_batches(samples: int, parts: list[int]) -> None:
+    """In the order of the samples; a last batch of one joins the one before. The variance is unbiased."""
+    data, model = some_data(samples), some_model()
+    model(torch.rand(8, 1, 3, 3))  # some history, which must not count
+    linear, norm = model[1], model[2]  # type: ignore[index]
+    before = read_parameters(model)
+    refresh_statistics(model, data, 4, "cpu")
+
+    inner = linear(prepare_inputs(data.train_x, "cpu").flatten(1)).detach().double()
+    means, variances = [], []
+    for part in inner.split(parts):
+        mean = part.sum(0) / len(part)
+        means.append(mean)
+        variances.append(((part - mean) ** 2).sum(0) / (len(part) - 1))
+    expected_mean = sum(means[1:], means[0]) / len(means)
+    expected_var = sum(variances[1:], variances[0]) / len(variances)
+    torch.testing.assert_close(norm.running_mean.double(), expected_mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norm.running_var.double(), expected_var, rtol=1e-5, atol=1e-6)
+    assert norm.momentum == 0.1, "as it was"
+    assert torch.equal(read_parameters(model), before)
+
+
+def test_statistics_stay_where_nothing_can_be_measured() -> None:
+    for model, samples in ((some_model(), 1), (some_model(norm=False), 6)):
+        model(torch.rand(8, 1, 3, 3))
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        refresh_statistics(model, some_data(samples), 4, "cpu")
+        assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+def test_dropout_is_off_while_statistics_are_measured() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.BatchNorm1d(9), nn.Linear(9, 3))
+    refresh_statistics(model, some_data(6), 6, "cpu")
+    x = prepare_inputs(some_data(6).train_x, "cpu").flatten(1)
+    torch.testing.assert_close(model[2].running_mean, x.mean(0), rtol=1e-5, atol=1e-6)

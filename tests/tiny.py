@@ -21,10 +21,13 @@ from fedpurin.errors import DataError
 from fedpurin.job import Job
 from fedpurin.layout import Layout
 from fedpurin.messages import Message
-from fedpurin.methods import METHODS, FedCAC, FedPURIN, Fit, Method
+from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
+from fedpurin.methods.fedcac import FedCAC
+from fedpurin.methods.fedpurin import FedPURIN
+from fedpurin.settings import names_of
 
 CLASSES = 3
-METHOD_CASES: list[Method] = [
+METHOD_CASES: list[AnyMethod] = [
     *(kind() for kind in METHODS.values()),
     FedPURIN(score="delta"),
     FedPURIN(score="magnitude", tau=1.0),  # every parameter is critical
@@ -43,9 +46,15 @@ METHOD_CASES: list[Method] = [
 ]
 
 
-def case_name(method: Method) -> str:
+def case_name(method: AnyMethod) -> str:
     changed = [f"{k}={v}" for k, v in vars(method).items() if v != getattr(type(method)(), k)]
     return "-".join([method.name, *changed])
+
+
+def config_name(method: AnyMethod) -> str:
+    """What a configuration calls it."""
+    kind = type(method)
+    return method.name if METHODS.get(method.name) is kind else f"{kind.__module__}:{kind.__name__}"
 
 
 def tiny_model(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -129,8 +138,9 @@ def tiny_job(method: str = "fedpurin", counts: tuple[int, ...] = COUNTS, **setti
         "run": {"method": method, "clients": len(counts), "rounds": 6},
         "model": {"name": "tiny:tiny_model"},
         "train": {"epochs": 1, "batch_size": 5},
-        "method": {"beta": 3},
     }
+    if "beta" in names_of(find_method(method)):
+        table["method"] = {"beta": 3}
     for name, value in settings.items():
         section, key = name.split("__")
         table.setdefault(section, {})[key] = value
@@ -141,9 +151,11 @@ def tiny_job(method: str = "fedpurin", counts: tuple[int, ...] = COUNTS, **setti
     return Job(Config().updated(table), (1, 4, 4), dataset.classes, dataset, Split(parts, test))
 
 
-def job_for(method: Method, **settings: Any) -> Job:
-    options = {f"method__{k}": v for k, v in vars(method).items()} | {"method__beta": 3}
-    return tiny_job(method.name, **(options | settings))
+def job_for(method: AnyMethod, **settings: Any) -> Job:
+    options = {f"method__{k}": v for k, v in vars(method).items()}
+    if "method__beta" in options:
+        options["method__beta"] = 3
+    return tiny_job(config_name(method), **(options | settings))
 
 
 @dataclass
@@ -206,7 +218,7 @@ class Federation:
         return finish.state["weights"]
 
 
-def some_fit(method: Method, n: int, seed: int = 0, t: int = 2) -> Fit:
+def some_fit(method: AnyMethod, n: int, seed: int = 0, t: int = 2) -> Fit:
     """Local training that never happened: random parameters before and after, some gradients zero."""
     draw = torch.Generator().manual_seed(seed)
     layout = tiny_layout()
@@ -216,11 +228,13 @@ def some_fit(method: Method, n: int, seed: int = 0, t: int = 2) -> Fit:
     gradient = torch.randn(n, layout.total, generator=draw)
     gradient[torch.rand(n, layout.total, generator=draw) < 0.2] = 0.0
     noise = torch.rand(n, selection.d, generator=draw)
-    return Fit(layout, selection, t, start, end, gradient, lambda: noise)
+    personal = start + 0.1 * torch.randn(n, layout.total, generator=draw)
+    return Fit(layout, selection, t, start, end, gradient, lambda: noise, personal)
 
 
 def row_of(fit: Fit, i: int) -> Fit:
     noise = fit.noise()
+    assert fit.personal_nD is not None
     return Fit(
         fit.layout,
         fit.selection,
@@ -229,6 +243,7 @@ def row_of(fit: Fit, i: int) -> Fit:
         fit.end_nD[i : i + 1],
         fit.gradient_nD[i : i + 1],
         lambda: noise[i : i + 1],
+        fit.personal_nD[i : i + 1],
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from fedpurin.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fedpurin.api import compare, load, resume, run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedpurin.data import Dataset, Split, make_split
     from fedpurin.errors import FedpurinError
     from fedpurin.methods import METHODS, Method
-    from fedpurin.report.load import Run
+    from fedpurin.result import Run
 
 _HOME = {
     "Config": "config",
@@ -29,7 +29,7 @@ _HOME = {
     "FedpurinError": "errors",
     "METHODS": "methods",
     "Method": "methods",
-    "Run": "report.load",
+    "Run": "result",
     "Split": "data",
     "compare": "api",
     "load": "api",

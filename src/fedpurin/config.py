@@ -1,45 +1,58 @@
 """Typed, validated run configuration: TOML in, TOML out; unknown keys and bad values are errors.
 
-No torch here: the command line reads this module for its help.
+[method] holds the settings of the method that run.method names, and only those: the method's own dataclass is
+their schema. Methods need torch, so they load when the first configuration is made.
 """
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 import tomli_w
 
 from fedpurin.errors import ConfigError
+from fedpurin.settings import check, converted, names_of, plain, setting
 
-MethodName = Literal["separate", "fedavg", "fedper", "fedbn", "pfedsd", "fedcac", "fedpurin"]
-ValueType = Literal["float32", "float16", "bfloat16", "int8"]
+if TYPE_CHECKING:
+    from fedpurin.methods import AnyMethod
+
+ValueType = Literal["auto", "float32", "float16", "bfloat16", "int8", "sign"]
 Partition = Literal["dirichlet", "dirichlet-disjoint", "classes", "iid"]
-
-METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
-
-
-def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A field with its help text and its limits: above, least, most."""
-    return field(default=default, metadata={"help": help, **limits})
+ENGINES = ("local", "ray", "flower", "inline")
+DEFAULT_METHOD = "fedpurin"
 
 
 @dataclass(frozen=True)
 class RunSection:
-    method: MethodName = setting("fedpurin", "which method")
+    method: str = setting(DEFAULT_METHOD, "which method: a name, or package.module:Class")
     seed: int = setting(1, "fixes the split, the initial models and every mini-batch", least=0, most=2**31)
+    split_seed: int = setting(-1, "who holds what; -1: as run.seed", least=-1, most=2**31)
+    model_seed: int = setting(-1, "the initial models; -1: as run.seed", least=-1, most=2**31)
+    order_seed: int = setting(-1, "the order of samples; -1: as run.seed", least=-1, most=2**31)
     rounds: int = setting(12, "communication rounds T", least=1)
     clients: int = setting(10, "number of clients N", least=1)
     participation: float = setting(1.0, "share of the clients that take part in a round", above=0, most=1)
-    engine: Literal["local", "ray", "flower"] = setting("local", "what moves the messages")
+    engine: str = setting("local", "what moves the messages: local, ray, flower, or inline (no processes)")
     workers: int = setting(0, "worker processes; 0: one per core", least=0)
     device: str = setting("cpu", "cpu, cuda or mps; only cpu is tested and reproducible to the byte")
     share_metrics: bool = setting(True, "clients tell the server their accuracy and loss")
     checkpoint_every: int = setting(1, "rounds between checkpoints", least=1)
+
+    @property
+    def split_seed_used(self) -> int:
+        return self.seed if self.split_seed < 0 else self.split_seed
+
+    @property
+    def model_seed_used(self) -> int:
+        return self.seed if self.model_seed < 0 else self.model_seed
+
+    @property
+    def order_seed_used(self) -> int:
+        return self.seed if self.order_seed < 0 else self.order_seed
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,7 @@ class DataSection:
     split_file: str = setting("", "use the split saved in this file")
     shape: tuple[int, ...] = setting((), "for dataset = own: shape of one sample, e.g. [3, 32, 32]")
     classes: int = setting(0, "for dataset = own: number of classes", least=0)
+    class_names: tuple[str, ...] = setting((), "for dataset = own: the classes, in order")
 
 
 @dataclass(frozen=True)
@@ -74,25 +88,8 @@ class TrainSection:
 
 
 @dataclass(frozen=True)
-class MethodSection:
-    tau: float = setting(0.5, "share of parameters kept as critical, per layer", above=0, most=1)
-    beta: int = setting(6, "round after which critical parameters stop being shared", least=1)
-    score: Literal["gradient", "delta", "magnitude", "random"] = setting("gradient", "FedPURIN's score")
-    hessian: bool = setting(False, "add the quadratic term of Eq. 7")
-    gradient_dtype: Literal["float32", "float16"] = setting("float32", "round the last gradient to this type")
-    exchange_norm: Literal["no", "whole", "selected"] = setting("no", "FedPURIN: exchange batch norm")
-    noncritical: Literal["global", "local"] = setting("global", "FedPURIN: what fills the other parameters")
-    average: Literal["paper", "support"] = setting(
-        "paper", "FedPURIN: average zeros in, or only what was sent"
-    )
-    floor: float = setting(1e-10, "FedPURIN: scores up to this are not critical; -1: no floor", least=-1)
-    distill: float = setting(0.5, "pFedSD's lambda", least=0)
-    temperature: float = setting(3.0, "pFedSD's temperature", above=0)
-
-
-@dataclass(frozen=True)
 class WireSection:
-    values: ValueType = setting("float32", "type of the values on the wire")
+    values: ValueType = setting("auto", "type of the values on the wire; auto: what the method is made for")
     pack: bool = setting(False, "lossless packing (byte planes and zstd) where it is smaller")
     feedback: bool = setting(False, "add the rounding error of the round before (lossy types)")
 
@@ -102,10 +99,25 @@ SECTIONS: dict[str, type] = {
     "data": DataSection,
     "model": ModelSection,
     "train": TrainSection,
-    "method": MethodSection,
     "wire": WireSection,
 }
-HINTS = {name: get_type_hints(kind) for name, kind in SECTIONS.items()}  # resolved once: that is slow
+
+
+def parse(text: str, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
+
+
+def _default_method() -> AnyMethod:
+    return _method_class(DEFAULT_METHOD)(**PRESETS["mini"]["method"])
+
+
+def _method_class(name: str) -> type[AnyMethod]:
+    from fedpurin.methods import find_method  # brings torch
+
+    return find_method(name)
 
 
 @dataclass(frozen=True)
@@ -114,124 +126,123 @@ class Config:
     data: DataSection = field(default_factory=DataSection)
     model: ModelSection = field(default_factory=ModelSection)
     train: TrainSection = field(default_factory=TrainSection)
-    method: MethodSection = field(default_factory=MethodSection)
     wire: WireSection = field(default_factory=WireSection)
+    method: AnyMethod = field(default_factory=_default_method)
+    usual: Mapping[str, Any] = field(
+        default_factory=lambda: PRESETS["mini"]["method"], compare=False, repr=False
+    )
+    """What the preset says of [method], for whichever methods have such a setting."""
 
     def __post_init__(self) -> None:
         for name in SECTIONS:
-            _check(name, getattr(self, name))
+            check(name, getattr(self, name))
+        check("method", self.method)
+        if type(self.method) is not _method_class(self.run.method):
+            raise ConfigError(
+                f"run.method = {self.run.method!r}, but its settings are a {type(self.method).__name__}; "
+                "change both with Config.updated({'run': {'method': ...}})"
+            )
+        if self.run.engine not in ENGINES and ":" not in self.run.engine:
+            raise ConfigError(
+                f"run.engine = {self.run.engine!r} is unknown; choose one of {', '.join(ENGINES)}, "
+                "or package.module:Transport"
+            )
+        if self.run.device.split(":")[0] not in {"cpu", "cuda", "mps"}:
+            raise ConfigError(f"run.device = {self.run.device!r} is unknown; choose cpu, cuda or mps")
+        if self.wire.values == "sign" and not self.method.sends_updates:
+            raise ConfigError(
+                f"wire.values = 'sign' leaves nothing of the weights that {self.run.method} sends but their "
+                "signs; choose int8 or auto, or a method that sends updates, such as fedfrugal"
+            )
+        if self.wire.feedback and self.method.sends_updates:
+            raise ConfigError(
+                f"wire.feedback = true does nothing with {self.run.method}, which keeps residuals of its own "
+                "anyway; leave it false"
+            )
 
     @classmethod
     def preset(cls, name: str) -> Config:
         if name not in PRESETS:
             raise ConfigError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
-        return cls().updated(PRESETS[name])
+        table = dict(PRESETS[name])
+        usual = table.pop("method")
+        method = _method_class(DEFAULT_METHOD)(**usual)
+        return replace(cls(), usual=usual, method=method).updated(table)
 
     @classmethod
     def from_toml(cls, path: Path, base: Config | None = None) -> Config:
+        return cls._from_table(cls.read_table(path), base)
+
+    @staticmethod
+    def read_table(path: Path) -> dict[str, Any]:
+        """The sections of a file as they stand there."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            return parse(Path(path).read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as problem:
             raise ConfigError(f"cannot read the configuration {path}: {problem}") from problem
-        return cls.from_text(text, str(path), base)
 
     @classmethod
     def from_text(cls, text: str, origin: str = "configuration", base: Config | None = None) -> Config:
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as problem:
-            raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
+        return cls._from_table(parse(text, origin), base)
+
+    @classmethod
+    def _from_table(cls, table: dict[str, Any], base: Config | None) -> Config:
         preset = table.pop("preset", None)
         start = cls() if preset is None else cls.preset(str(preset))
         return (base or start).updated(table)
 
+    @classmethod
+    def from_stored(cls, table: Mapping[str, Mapping[str, Any]]) -> Config:
+        """A configuration that an earlier version wrote: settings of other methods are passed over."""
+        named = {section: dict(values) for section, values in table.items()}
+        accepted = names_of(_method_class(named.get("run", {}).get("method", DEFAULT_METHOD)))
+        named["method"] = {k: v for k, v in named.get("method", {}).items() if k in accepted}
+        return cls().updated(named)
+
     def updated(self, table: Mapping[str, Any]) -> Config:
-        """A copy with the values of {section: {key: value}}; what is unknown is refused."""
+        """A copy with the values of {section: {key: value}}; what is unknown is refused.
+
+        With another run.method, settings of the same name are kept, and the preset's usual ones apply.
+        """
         changed: dict[str, Any] = {}
         for section, values in table.items():
-            if section not in SECTIONS:
-                raise ConfigError(f"unknown section [{section}]; the sections are {', '.join(SECTIONS)}")
+            if section not in SECTIONS and section != "method":
+                accepted = ", ".join([*SECTIONS, "method"])
+                raise ConfigError(f"unknown section [{section}]; the sections are {accepted}")
             if not isinstance(values, Mapping):
                 raise ConfigError(f"[{section}] must be a table of settings, not {values!r}")
-            known = {f.name for f in fields(SECTIONS[section])}
-            for key in values:
-                if key not in known:
-                    raise ConfigError(
-                        f"unknown setting {section}.{key}; [{section}] accepts {', '.join(sorted(known))}"
-                    )
-            hints = HINTS[section]
-            clean = {key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()}
-            changed[section] = replace(getattr(self, section), **clean)
-        return replace(self, **changed)
+            if section in SECTIONS:
+                clean = converted(section, SECTIONS[section], values, f"[{section}]")
+                changed[section] = replace(getattr(self, section), **clean)
+        name = changed["run"].method if "run" in changed else self.run.method
+        return replace(self, method=self._method_named(name, table.get("method", {})), **changed)
+
+    def _method_named(self, name: str, settings: Mapping[str, Any]) -> AnyMethod:
+        kind = _method_class(name)
+        clean = converted("method", kind, settings, name)
+        if type(self.method) is kind:
+            return replace(self.method, **clean)
+        own, before = names_of(kind), type(self.method)(**self._usual_of(type(self.method)))
+        kept = {
+            key: value
+            for key, value in plain(self.method).items()
+            if key in own and value != getattr(before, key)
+        }
+        return kind(**(self._usual_of(kind) | kept | clean))
+
+    def _usual_of(self, kind: type[AnyMethod]) -> dict[str, Any]:
+        return {key: value for key, value in self.usual.items() if key in names_of(kind)}
+
+    @property
+    def value_type(self) -> str:
+        """The type in which values travel."""
+        return self.method.value_type if self.wire.values == "auto" else self.wire.values
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: {f.name: _plain(getattr(getattr(self, name), f.name)) for f in fields(section)}
-            for name, section in SECTIONS.items()
-        }
+        return {name: plain(getattr(self, name)) for name in [*SECTIONS, "method"]}
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.as_dict())
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _convert(name: str, value: Any, hint: Any) -> Any:
-    """The value as the type of the setting; text (from flags) is parsed."""
-    origin = get_origin(hint)
-    try:
-        if hint is bool:
-            if isinstance(value, str) and value.lower() in {"true", "false"}:
-                return value.lower() == "true"
-            if not isinstance(value, bool):
-                raise ValueError
-            return value
-        if hint is int:
-            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-                raise ValueError
-            return int(value)
-        if hint is float:
-            if isinstance(value, bool):
-                raise ValueError
-            return float(value)
-        if origin is tuple:
-            items = value.strip("[]").split(",") if isinstance(value, str) else value
-            return tuple(int(item) for item in items if str(item).strip())
-    except (TypeError, ValueError):
-        kind = {bool: "true or false", int: "a whole number", float: "a number"}.get(
-            hint, "a list of whole numbers"
-        )
-        raise ConfigError(f"{name} must be {kind}, not {value!r}") from None
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} must be text, not {value!r}")
-    return value
-
-
-def _check(section: str, values: Any) -> None:
-    hints = HINTS[section]
-    for f in fields(values):
-        name, value = f"{section}.{f.name}", getattr(values, f.name)
-        if get_origin(hints[f.name]) is Literal:
-            choices = cast(tuple[str, ...], get_args(hints[f.name]))
-            if value not in choices:
-                raise ConfigError(f"{name} = {value!r} is unknown; choose one of {', '.join(choices)}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{name} = {value} is not a finite number")
-        limits = f.metadata
-        if "above" in limits and not value > limits["above"]:
-            raise ConfigError(f"{name} = {value} must be greater than {limits['above']}{_upto(limits)}")
-        if "least" in limits and value < limits["least"]:
-            raise ConfigError(f"{name} = {value} must be at least {limits['least']}{_upto(limits)}")
-        if "most" in limits and value > limits["most"]:
-            raise ConfigError(f"{name} = {value} must be at most {limits['most']}")
-    if section == "run" and values.device.split(":")[0] not in {"cpu", "cuda", "mps"}:
-        raise ConfigError(f"run.device = {values.device!r} is unknown; choose cpu, cuda or mps")
-
-
-def _upto(limits: Mapping[str, Any]) -> str:
-    return f" and at most {limits['most']}" if "most" in limits else ""
 
 
 def _paper(dataset: str, model: str, rounds: int, beta: int, alpha: float) -> dict[str, dict[str, Any]]:
@@ -244,8 +255,18 @@ def _paper(dataset: str, model: str, rounds: int, beta: int, alpha: float) -> di
     }
 
 
+FEW_SAMPLES: dict[str, dict[str, Any]] = {
+    "run": {"rounds": 15, "clients": 20},
+    "data": {"alpha": 0.5, "train_samples": 50},
+    "train": {"batch_size": 25},
+    "method": {"beta": 8},
+}
+"""Clients with so little data that learning from others pays."""
+
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "quickstart": {},
+    "quickstart": FEW_SAMPLES,
+    "frugal": {**FEW_SAMPLES, "run": {**FEW_SAMPLES["run"], "method": "fedfrugal"}},
+    "mini": {"method": {"beta": 6}},  # the small experiments of docs/reproduction.md
     "paper-fashion-mnist": _paper("fashion-mnist", "resnet8", 200, 100, 0.1),
     "paper-cifar10": _paper("cifar-10", "resnet8", 200, 100, 0.1),
     "paper-cifar100": _paper("cifar-100", "resnet10", 300, 170, 0.1),

@@ -12,19 +12,11 @@ from typing import Any
 
 import torch
 
-from fedpurin import __version__
+from fedpurin.version import __version__
 
 
 def environment(workers: int) -> dict[str, Any]:
-    def git(*words: str) -> str:
-        try:
-            done = subprocess.run(
-                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
+    commit, changed = source_commit(Path(__file__).resolve().parent)
     return {
         "fedpurin": __version__,
         "python": platform.python_version(),
@@ -32,12 +24,34 @@ def environment(workers: int) -> dict[str, Any]:
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
-        "git_commit": git("rev-parse", "HEAD"),
-        "git_changed": bool(git("status", "--porcelain")),
+        "git_commit": commit,
+        "git_changed": changed,
         "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "workers": workers,
     }
+
+
+def source_commit(package: Path) -> tuple[str, bool]:
+    """The commit of fedpurin's own checkout, and whether it was changed since; ("", False) outside of one.
+
+    A repository that merely surrounds the package, say with a virtual environment in it, is not asked.
+    """
+
+    def git(*words: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=package, capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    top = git("rev-parse", "--show-toplevel")
+    own = bool(top) and (Path(top) / "src" / "fedpurin").resolve() == package.resolve()
+    if not own or not git("ls-files", "__init__.py"):
+        return "", False
+    return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
 
 
 def cpu_name() -> str:

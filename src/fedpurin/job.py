@@ -5,26 +5,19 @@ Every process of every engine builds the same job from the same configuration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedpurin import data, models
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
-from fedpurin.layout import Layout, Selection
-from fedpurin.methods import METHODS, Method
+from fedpurin.layout import Layout, Selection, read_parameters
 from fedpurin.train import ClientData, key
-
-
-def build_method(config: Config) -> Method:
-    """The method with those of the [method] settings that it has."""
-    kind = METHODS[config.run.method]
-    return kind(**{f.name: getattr(config.method, f.name) for f in fields(kind)})
 
 
 @dataclass(frozen=True)
@@ -48,17 +41,15 @@ class Job:
 
     @classmethod
     def _for_own_data(cls, config: Config) -> Job:
-        shape, classes = config.data.shape, config.data.classes
-        if not shape or classes < 2:
+        shape, names = config.data.shape, config.data.class_names
+        names = names or tuple(str(c) for c in range(config.data.classes))
+        if not shape or len(names) < 2 or config.data.classes not in (0, len(names)):
             raise ConfigError(
-                "data.dataset = own needs data.shape (e.g. [3, 32, 32]) and data.classes (at least 2), "
-                f"not {list(shape)} and {classes}"
+                "data.dataset = own needs data.shape (e.g. [3, 32, 32]) and its classes, at least 2: "
+                "data.class_names (e.g. [cat, dog]) or their number data.classes; "
+                f"not {list(shape)}, {list(names)} and {config.data.classes}"
             )
-        return cls(config, shape, [str(c) for c in range(classes)], None, None)
-
-    @cached_property
-    def method(self) -> Method:
-        return build_method(self.config)
+        return cls(config, shape, list(names), None, None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -66,13 +57,17 @@ class Job:
 
     @cached_property
     def selection(self) -> Selection:
-        return self.layout.select(self.method.exchanged(self.layout))
+        return self.layout.select(self.config.method.exchanged(self.layout))
 
     def model(self, client: int) -> nn.Module:
         """A new model with this client's own initial values."""
-        seed = key(self.config.run.seed, "initial model", client)
+        seed = key(self.config.run.model_seed_used, "initial model", client)
         model = models.build(self.config.model.name, self.shape, len(self.class_names), seed)
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def common_start(self) -> Tensor:
+        """[d]: the exchanged parameters as every client starts with them: those of client 0."""
+        return self.selection.take(read_parameters(self.model(0))[None])[0]
 
     def check_data(self) -> None:
         """A simulation needs one data set that it can divide."""
@@ -140,7 +135,7 @@ def _split(config: Config, dataset: data.Dataset) -> data.Split:
         dataset.train_y.numpy(),
         dataset.test_y.numpy(),
         clients=config.run.clients,
-        seed=config.run.seed,
+        seed=config.run.split_seed_used,
         train_samples=config.data.train_samples,
         test_samples=config.data.test_samples,
         alpha=config.data.alpha,

@@ -158,6 +158,11 @@ def read_parameters(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
+def live_parameters(model: nn.Module) -> Tensor:
+    """[D]: as `read_parameters`, but what is computed from it has gradients: for terms of a loss."""
+    return torch.cat([p.reshape(-1) for p in model.parameters()])
+
+
 def read_gradients(model: nn.Module) -> Tensor:
     """[D]: the gradients as last back-propagated; zero where a parameter had none."""
     return torch.cat(

@@ -1,4 +1,4 @@
-"""What travels between a client and the server, before it has a byte form.
+"""What travels between a client and the server before it has a byte form, and what each side knows.
 
 Shapes: n clients (rows), d exchanged parameters (columns). A message on the wire has n = 1.
 
@@ -13,9 +13,13 @@ Outside it any subset may travel. `support_nd` says which values travel, over bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from fedpurin.layout import Selection
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Message:
     values_nd: Tensor  # float32 [n, d]; +0.0 wherever no value travels
     critical_nd: Tensor | None = None  # bool [n, d]; None: the method knows no critical parameters
     support_nd: Tensor | None = None  # bool [n, d]; None: every value travels
+    exact: bool = False  # travels as float32, whatever type the run has
 
     def row(self, i: int) -> Message:
         """The message of one client alone."""
@@ -30,7 +35,7 @@ class Message:
         def pick(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[i : i + 1]
 
-        return Message(self.values_nd[i : i + 1], pick(self.critical_nd), pick(self.support_nd))
+        return Message(self.values_nd[i : i + 1], pick(self.critical_nd), pick(self.support_nd), self.exact)
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,38 @@ class Uploads:
     values_nd: Tensor  # float32 [n, d]; a method may overwrite it
     packed_nb: Tensor | None  # uint8 [n, ceil(d / 8)]: critical masks, see core.bits
     samples_n: Tensor  # int64 [n]
+    selection: Selection
+    everybody: int  # N, all clients of the federation
+    rounded: Callable[[Message], Tensor]  # [1, d]: the values of a reply as its receivers will decode them
+
+    def replace_rows(self, table: Tensor | None, rows: Tensor, *, reuse: bool = False) -> Tensor:
+        """A table with a row per client of the federation, in which those of the participants are new.
+
+        With `reuse` the table itself is changed: for the state's spare matrix, too large for a second one.
+        """
+        if len(self.clients) == self.everybody:
+            return rows
+        if table is None:
+            table = torch.zeros((self.everybody, *rows.shape[1:]), dtype=rows.dtype)
+        elif not reuse:
+            table = table.clone()
+        table[torch.tensor(self.clients)] = rows
+        return table
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the server knows that a client has."""
+
+    round: int  # the last round of which it accepted this client's upload; 0: none
+    mask: Tensor | None  # uint8 [b]: the critical mask of that upload, packed; None where there is none
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A reply as a client receives it."""
+
+    message: Message
+    selection: Selection
+    last: int  # the round of the client's last accepted upload; 0: none
+    aggregated: int  # the round whose aggregation this is

@@ -9,6 +9,7 @@ A fixed byte form, so that every engine counts the same. Little-endian:
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -54,5 +55,8 @@ class Meta:
         for s in scores:
             if s.correct > s.total:
                 raise CorruptError(f"a client reports {s.correct} correct answers of {s.total}")
+        seconds = tuple(numbers[9:12])
+        if not all(math.isfinite(s) and s >= 0 for s in seconds):
+            raise CorruptError(f"a client reports {seconds} seconds of work; its clock is broken")
         merged, trained, upload = (s if s.total else None for s in scores)
-        return cls(samples, merged_round, merged, trained, upload, tuple(numbers[9:12]))
+        return cls(samples, merged_round, merged, trained, upload, seconds)

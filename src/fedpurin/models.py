@@ -52,7 +52,8 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.pre_bn(self.pre_conv(x))), 3, stride=2, padding=1)
-        return self.classifier(self.stages(x).mean(dim=(2, 3)))
+        logits: Tensor = self.classifier(self.stages(x).mean(dim=(2, 3)))
+        return logits
 
 
 class SmallCNN(nn.Module):
@@ -71,7 +72,8 @@ class SmallCNN(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
         x = F.adaptive_avg_pool2d(x, 4).flatten(1)
-        return self.classifier(F.relu(self.hidden(x)))
+        logits: Tensor = self.classifier(F.relu(self.hidden(x)))
+        return logits
 
 
 class MLP(nn.Module):
@@ -85,7 +87,8 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.hidden1(x.flatten(1)))
-        return self.classifier(F.relu(self.hidden2(x)))
+        logits: Tensor = self.classifier(F.relu(self.hidden2(x)))
+        return logits
 
 
 def _inputs(shape: tuple[int, ...]) -> int:

@@ -13,7 +13,14 @@ from fedpurin.errors import FedpurinError
 
 def load_function(name: str, error: type[FedpurinError]) -> Callable[..., Any]:
     """Import what `package.module:function` names; the current directory is searched too."""
-    module_name, _, function_name = name.partition(":")
+    function = load_object(name, error)
+    if not callable(function):
+        raise error(f"{name!r} names something that is no function: it cannot be called")
+    return function  # type: ignore[no-any-return]
+
+
+def load_object(name: str, error: type[FedpurinError]) -> Any:
+    module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -25,7 +32,7 @@ def load_function(name: str, error: type[FedpurinError]) -> Callable[..., Any]:
         ) from problem
     except Exception as problem:  # whatever the user's module raises
         raise error(f"{module_name!r} of {name!r} fails: {type(problem).__name__}: {problem}") from problem
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise error(f"module {module_name!r} has no function {function_name!r}")
-    return function  # type: ignore[no-any-return]
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise error(f"module {module_name!r} has no function {attribute!r}")
+    return found

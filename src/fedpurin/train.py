@@ -23,7 +23,7 @@ def prepare_process() -> None:
     """Every process of every engine calls this first, so that all compute the same bytes."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
-    torch.backends.mkldnn.enabled = True
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment]  # a property of the module object
 
 
 def key(*parts: int | str) -> int:
@@ -78,16 +78,25 @@ def as_batch(x: Tensor) -> Tensor:
 def batches(count: int, size: int, order: torch.Generator) -> Iterator[Tensor]:
     """Shuffled index tensors. A last batch of one sample joins the one before: batch norm needs two."""
     shuffled = torch.randperm(count, generator=order)
-    parts = list(shuffled.split(size))
+    parts = list(torch.split(shuffled, size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     yield from parts
 
 
 def train(
-    model: nn.Module, data: ClientData, settings: TrainSection, loss: LossFunction, seed: int, device: str
+    model: nn.Module,
+    data: ClientData,
+    settings: TrainSection,
+    loss: LossFunction,
+    seed: int,
+    device: str,
+    tail: int = 0,
 ) -> None:
-    """E epochs of SGD with a new optimiser. The gradients of the last mini-batch stay in the model."""
+    """E epochs of SGD with a new optimiser. The gradients of the last mini-batch stay in the model.
+
+    With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
+    """
     x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
     optimiser = torch.optim.SGD(
         model.parameters(),
@@ -104,12 +113,46 @@ def train(
         for module in model.modules():
             if isinstance(module, NORMS):
                 module.eval()
-    for _ in range(settings.epochs):
+    sums: list[Tensor] = []
+    steps = 0
+    for epoch in range(settings.epochs):
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
             index = index.to(device)
             loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+            if epoch >= settings.epochs - tail:
+                now = [p.detach() for p in model.parameters()]
+                sums = [p.clone() for p in now] if not sums else list(torch._foreach_add(sums, now))
+                steps += 1
+    if steps:
+        with torch.no_grad():
+            for p, total in zip(model.parameters(), sums, strict=True):
+                p.copy_(total / steps)
+
+
+@torch.no_grad()
+def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, device: str) -> None:
+    """Running statistics of the model as it is: the plain mean over batches, in the order of the samples."""
+    norms = [
+        m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats
+    ]
+    x = prepare_inputs(data.train_x, device)
+    if not norms or len(x) < 2:
+        return
+    before = [m.momentum for m in norms]
+    model.eval()
+    for m in norms:
+        m.reset_running_stats()
+        m.momentum = None  # torch: a cumulative mean
+        m.train()
+    parts = list(torch.split(x, batch_size)) if batch_size > 1 else [x]
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    for part in parts:
+        model(as_batch(part))
+    for m, momentum in zip(norms, before, strict=True):
+        m.momentum = momentum
 
 
 @torch.no_grad()
@@ -117,7 +160,7 @@ def evaluate(model: nn.Module, data: ClientData, device: str) -> Score:
     x, y = prepare_inputs(data.test_x, device), data.test_y.to(device)
     model.eval()
     correct, loss_sum = 0, 0.0
-    for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+    for xs, ys in zip(torch.split(x, EVALUATION_BATCH), torch.split(y, EVALUATION_BATCH), strict=True):
         logits = model(as_batch(xs))
         correct += int((logits.argmax(1) == ys).sum())
         loss_sum += float(F.cross_entropy(logits, ys, reduction="sum"))

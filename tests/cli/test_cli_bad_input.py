@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from cli_tools import Command
 
-from fedpurin.config import METHOD_NAMES
+from fedpurin.methods import METHODS
 from tiny import tiny_config
 
 ONE_CLASS = """
@@ -34,7 +33,7 @@ def broken():
         (["--rounds", "1.5"], ["run.rounds", "'1.5'", "a whole number"]),
         (["--set", "data.train_samples=6001"], ["6001 train samples", "6000", "fewer"]),
         (["--set", "data.test_samples=99999"], ["99999 test samples", "fewer"]),
-        (["--method", "fedavgg"], ["'fedavgg'", *METHOD_NAMES]),
+        (["--method", "fedavgg"], ["'fedavgg'", *METHODS]),
         (["--engine", "mpi"], ["'mpi'", "local, ray, flower"]),
         (["--values", "int4"], ["'int4'", "float32, float16, bfloat16, int8"]),
         (["--model", "vgg"], ["'vgg'", "resnet8, resnet10, cnn, mlp"]),
@@ -50,13 +49,12 @@ def broken():
             ["--dataset", "own", "--set", "data.shape=[1, 28, 28]", "--set", "data.classes=10"],
             ['"own"', "fedpurin federation"],
         ),
-        (["--engine", "flower", "--tensorboard"], ["--tensorboard", "local and ray"]),
         (["--dataset", "fashion-mnist", "--data-dir", "data"], ["train-images-idx3-ubyte.gz"]),
         (["--dataset", "cifar-10", "--data-dir", "data"], ["cifar-10"]),
         (["--set", "data.split_file=notes.txt"], ["notes.txt", "split"]),
         (["--set", "tau=0.5"], ["'tau=0.5'", "SECTION.KEY=VALUE"]),
         (["--set", "method.tao=0.5"], ["method.tao", "tau", "beta", "score"]),
-        (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, method, wire"]),
+        (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, wire, method"]),
         (["notes.txt"], ["notes.txt", "TOML"]),
         (["missing.toml"], ["missing.toml"]),
         (["unknown.toml"], ["train.learning_rate", "batch_size, epochs, lr, momentum, weight_decay"]),
@@ -103,14 +101,6 @@ def test_a_half_written_run_directory(fedpurin: Command, tmp_path: Path) -> None
         assert "half" in fedpurin.refuse(command[0], "half", *command[1:])
     assert [p.name for p in half.iterdir()] == ["environment.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["half"]
-
-
-def test_a_comparison_on_flower_is_not_continued_with_tensorboard(fedpurin: Command, tmp_path: Path) -> None:
-    (tmp_path / "all").mkdir()
-    plan = {"methods": ["fedavg"], "seeds": [1], "config": {"run": {"engine": "flower"}}}
-    (tmp_path / "all" / "compare.json").write_text(json.dumps(plan))
-    assert "local and ray" in fedpurin.refuse("resume", "all", "--tensorboard")
-    assert [p.name for p in (tmp_path / "all").iterdir()] == ["compare.json"]
 
 
 @pytest.mark.parametrize("content", ["", "[run", "[run]\nclients = 0\n", "[unknown]\n"])

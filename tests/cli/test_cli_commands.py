@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import fedpurin as package
 from fedpurin.cli.common import FLAGS, add_config_flags, read_config
 from fedpurin.cli.main import build_parser
 from fedpurin.config import Config
+from fedpurin.methods import METHODS
 from tiny import tiny_config
 
 
@@ -150,7 +152,7 @@ def test_run_says_how_it_goes_and_where_the_result_is(
     answer = fedpurin("run", config_file, "--out", "here")
     assert answer.code == 0, answer.error
     for t in (1, 2):
-        assert re.search(rf"FedPURIN\s+round\s+{t}/2, accuracy +[\d.]+ %, [\d.]+ MiB up", answer.out)
+        assert re.search(rf"FedPURIN\s+round\s+{t}/2, accuracy +[\d.]+ %, [\d.]+ KiB up", answer.out)
     assert "The run is in here" in answer.out
     again = fedpurin("show", "here")
     assert again.code == 0
@@ -238,3 +240,24 @@ def test_data_list_and_check(fedpurin: Command, tmp_path: Path) -> None:
     assert "fedpurin data get cifar-10" in answer.out
     assert fedpurin("data", "check", "cifar-10", "--data-dir", str(tmp_path)).code == 1
     assert "nonsense" in fedpurin.refuse("data", "check", "nonsense")
+
+
+def test_methods_are_listed_with_their_settings(fedpurin: Command) -> None:
+    shown = fedpurin("methods").out
+    for name, kind in METHODS.items():
+        assert name in shown
+        assert all(f"method.{f.name}" in shown for f in fields(kind))
+    alone = fedpurin("methods", "fedcac").out
+    assert "method.beta" in alone
+    assert "pfedsd" not in alone
+
+
+def test_a_comparison_passes_a_setting_to_the_methods_that_have_it(fedpurin: Command, tmp_path: Path) -> None:
+    few = ("--rounds", "1", "--clients", "2", "--set", "data.train_samples=20", "--set", "train.epochs=1")
+    answer = fedpurin("compare", "--methods", "fedpurin,fedavg", "--tau", "0.2", *few, "--out", "both")
+    assert answer.code == 0
+    assert Config.from_toml(tmp_path / "both" / "fedpurin-s1" / "config.toml").method.tau == 0.2
+    line = fedpurin.refuse("compare", "--methods", "fedavg,separate", "--tau", "0.2", "--out", "none")
+    assert "method.tau" in line
+    line = fedpurin.refuse("run", "--method", "fedavg", "--tau", "0.2")
+    assert "setting method.tau; fedavg has no settings" in line

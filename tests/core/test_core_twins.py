@@ -13,6 +13,7 @@ from torch import Tensor
 
 import reference
 from fedpurin.core import collaborators, combine, critical_mask, overlap, perturbation, threshold
+from fedpurin.core.masks import largest
 
 EXAMPLES = 300 if os.environ.get("CI") == "true" else 50
 core_settings = settings(max_examples=EXAMPLES, deadline=None, database=None)
@@ -140,3 +141,40 @@ def check_combine(
     assert torch.equal(given_values, before), "combine changed its input"
     outside = found[~torch.tensor(masks)]
     assert not (outside.signbit() & (outside == 0)).any(), "a mean is -0.0"
+
+
+@st.composite
+def layered_updates(draw: Any) -> tuple[list[list[float]], list[int]]:
+    """Numbers of both signs, with ties and zeros; layers may be empty, or all zero."""
+    sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=3))
+    layers = [st.lists(NUMBERS, min_size=size, max_size=size) | st.just([0.0] * size) for size in sizes]
+    row = st.tuples(*layers).map(lambda parts: [v for part in parts for v in part])
+    return draw(st.lists(row, min_size=1, max_size=3)), sizes
+
+
+@core_settings
+@given(layered_updates(), st.floats(0.01, 1) | st.sampled_from([0.5, 1.0]))
+def test_the_largest_are_as_many_as_the_share_and_none_is_smaller_than_one_left_out(
+    case: tuple[list[list[float]], list[int]], share: float
+) -> None:
+    """Which of equal ones is free, so the twin says how many there are and how small they may be."""
+    rows, sizes = case
+    values = torch.tensor(rows, dtype=torch.float32).view(len(rows), sum(sizes))
+    before = values.clone()
+    mask = largest(values, sizes, share)
+    assert torch.equal(values, before)
+    for row, chosen in zip(rows, mask.tolist(), strict=True):
+        start = 0
+        for size, (limit, count) in zip(sizes, reference.largest(row, sizes, share), strict=True):
+            layer, picked = row[start : start + size], chosen[start : start + size]
+            assert sum(picked) == count
+            assert all(abs(v) >= limit and v != 0 for v, sent in zip(layer, picked, strict=True) if sent)
+            assert all(abs(v) <= limit for v, sent in zip(layer, picked, strict=True) if not sent)
+            start += size
+
+
+def test_largest_refuses_sizes_that_do_not_add_up() -> None:
+    with pytest.raises(ValueError, match="must be"):
+        largest(torch.zeros(2, 5), [2, 2], 0.5)
+    with pytest.raises(ValueError, match="must be"):
+        largest(torch.zeros(4), [2, 2], 0.5)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine_tools import InProcessWorkers
-from fedpurin.engines import loop
+from fedpurin.engines import simulate
+from fedpurin.engines.inline import InlineWorkers
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients work in the test's own process."""
-    monkeypatch.setattr(loop, "make_workers", InProcessWorkers)
+    monkeypatch.setattr(simulate, "make_transport", InlineWorkers)

@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from engine_tools import InProcessWorkers, assert_same_runs, metrics_of, run
-from fedpurin.config import METHOD_NAMES, Config
-from fedpurin.engines import loop
+from engine_tools import assert_same_runs, metrics_of, run
+from fedpurin.config import Config
+from fedpurin.engines import simulate
+from fedpurin.engines.driver import Watcher
 from fedpurin.engines.hub import Hub
+from fedpurin.engines.inline import InlineWorkers
 from fedpurin.engines.local import LocalWorkers, _Worker
-from fedpurin.engines.loop import Watcher
-from fedpurin.engines.pool import Task
-from fedpurin.errors import DataError, EngineError
+from fedpurin.engines.transport import Task
+from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.methods import METHODS
 from tiny import tiny_config
 
 
@@ -31,7 +33,7 @@ def with_workers(config: Config, workers: int) -> Config:
 
 def run_in_process(config: Config, path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_workers", InProcessWorkers)
+        patch.setattr(simulate, "make_transport", InlineWorkers)
         run(config, path)
 
 
@@ -144,15 +146,15 @@ class Killer(Watcher):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.killed: list[int] = []
-        make = loop.make_workers
+        make = simulate.make_transport
 
         def remember(job: Job) -> Any:
             self.pool = make(job)
             return self.pool
 
-        monkeypatch.setattr(loop, "make_workers", remember)
+        monkeypatch.setattr(simulate, "make_transport", remember)
 
-    def client_done(self, t: int, done: int, total: int) -> None:
+    def client_done(self, t: int, client: int, done: int, total: int) -> None:
         if t == 2 and done == 1:
             assert isinstance(self.pool, LocalWorkers)
             for worker in self.pool.workers:
@@ -201,7 +203,7 @@ def test_workers_that_always_die_end_the_run_in_one_line(tmp_path: Path) -> None
 def test_a_worker_that_cannot_load_the_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINY_ONLY_PROCESS", str(os.getpid()))
     config = tiny_config("fedavg", tmp_path, dataset="tiny:four_here", run__workers=1)
-    with pytest.raises(DataError, match="the disk of the workers is not mounted"):
+    with pytest.raises(EngineError, match="the disk of the workers is not mounted"):
         run(config, tmp_path / "run")
 
 
@@ -209,16 +211,19 @@ def test_a_worker_that_cannot_load_the_data_says_so(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHOD_NAMES)
+@pytest.mark.parametrize("name", METHODS)
 def test_any_number_of_workers_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     """Convolutions and batch norm on the bundled images; unequal work per client through the split."""
-    config = Config().updated(
-        {
-            "run": {"method": name, "clients": 4, "rounds": 3},
-            "data": {"train_samples": 40, "test_samples": 20, "alpha": 0.5},
-            "train": {"epochs": 2, "batch_size": 16},
-            "method": {"beta": 2},
-        }
+    config = (
+        Config()
+        .updated({"method": {"beta": 2}})
+        .updated(
+            {
+                "run": {"method": name, "clients": 4, "rounds": 3},
+                "data": {"train_samples": 40, "test_samples": 20, "alpha": 0.5},
+                "train": {"epochs": 2, "batch_size": 16},
+            }
+        )
     )
     for workers in (1, 2, 3):
         run(with_workers(config, workers), tmp_path / str(workers))

@@ -12,23 +12,34 @@ import pytest
 import torch
 
 from fedpurin.config import Config
-from fedpurin.engines import loop
-from fedpurin.engines.loop import Watcher, run_job
+from fedpurin.engines import simulate
+from fedpurin.engines.driver import Watcher
+from fedpurin.engines.local import LocalWorkers
 from fedpurin.engines.ray import Actor, RayWorkers, _arrays, _tensors
+from fedpurin.engines.simulate import run_job
 from fedpurin.engines.site import Site
-from fedpurin.errors import DataError, EngineError
+from fedpurin.errors import EngineError
 from fedpurin.job import Job
 
 
 def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, clients: int = 5) -> Config:
-    return Config().updated(
-        {
-            "run": {"method": method, "engine": engine, "rounds": rounds, "clients": clients, "workers": 2},
-            "data": {"train_samples": 24, "test_samples": 10},
-            "model": {"name": model},
-            "train": {"epochs": 1, "batch_size": 12},
-            "method": {"beta": 2},
-        }
+    return (
+        Config()
+        .updated({"method": {"beta": 2}})
+        .updated(
+            {
+                "run": {
+                    "method": method,
+                    "engine": engine,
+                    "rounds": rounds,
+                    "clients": clients,
+                    "workers": 2,
+                },
+                "data": {"train_samples": 24, "test_samples": 10},
+                "model": {"name": model},
+                "train": {"epochs": 1, "batch_size": 12},
+            }
+        )
     )
 
 
@@ -47,13 +58,14 @@ def test_an_actor_answers_as_the_site_itself_does() -> None:
     assert all(torch.equal(after, expected.state[name]) for name, after in _tensors(after).items())
 
 
-def test_an_actor_reports_an_error_by_its_kind_and_goes_on() -> None:
+def test_an_actor_reports_whom_an_error_concerns_and_goes_on() -> None:
     job = Job.build(config("fedavg", "local", clients=2))
     actor = Actor()
     actor.prepare(job.config.to_toml(), [])
     state = _arrays(Site(job).initial_state(0))
     answer, _, upload, after = actor.work({"op": "work", "client": 0, "t": 1}, b"no message", state)
-    assert (answer["ok"], answer["kind"], upload, after) == (False, "TruncatedError", None, {})
+    assert (answer["ok"], answer["concerns"], upload, after) == (False, "run", None, {})
+    assert "10 bytes" in answer["message"]
     assert actor.work({"op": "work", "client": 0, "t": 1}, None, state)[0]["ok"]
 
 
@@ -62,7 +74,7 @@ def test_an_actor_that_lacks_the_data_says_on_which_node() -> None:
     answer = Actor().prepare(text, [])
     assert not answer["ok"]
     assert os.uname().nodename in answer["message"]
-    assert answer["kind"] == DataError.__name__
+    assert answer["concerns"] == "run"
     assert "Traceback" not in answer["message"]
 
 
@@ -93,7 +105,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[RayWorkers]:
         made.append(RayWorkers(job))
         return made[-1]
 
-    monkeypatch.setattr(loop, "make_workers", make)
+    monkeypatch.setattr(simulate, "make_transport", make)
     return made
 
 
@@ -103,7 +115,7 @@ class Saboteur(Watcher):
     def __init__(self, harm: Callable[[], None]) -> None:
         self.harm: Callable[[], None] | None = harm
 
-    def client_done(self, t: int, done: int, total: int) -> None:
+    def client_done(self, t: int, client: int, done: int, total: int) -> None:
         if t == 2 and self.harm is not None:
             harm, self.harm = self.harm, None
             harm()
@@ -111,7 +123,7 @@ class Saboteur(Watcher):
 
 def local_digest(tmp_path: Path, method: str = "fedpurin", model: str = "mlp") -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_workers", loop.LocalWorkers)
+        patch.setattr(simulate, "make_transport", LocalWorkers)
         return str(run_job(Job.build(config(method, "local", model)), tmp_path / "local")["digest"])
 
 
@@ -178,10 +190,10 @@ def test_a_client_at_which_every_actor_dies_ends_the_run(
         os.kill(ray.get(workers.idle[-1].process.remote()), signal.SIGKILL)
         give(task, reply)
 
-    workers.initialise()
-    monkeypatch.setattr(workers, "_give", give_to_the_dead)
-    asked: list[int] = []
-    with pytest.raises(EngineError, match="died 3 times at client 0 in round 1"):
-        list(workers.run("work", 1, [0], lambda client: asked.append(client)))
-    assert asked == [0], "a reply is asked for once, however often its client is trained"
-    workers.close()
+    with workers:
+        workers.initialise()
+        monkeypatch.setattr(workers, "_give", give_to_the_dead)
+        asked: list[int] = []
+        with pytest.raises(EngineError, match="died 3 times at client 0 in round 1"):
+            list(workers.run("work", 1, [0], lambda client: asked.append(client)))
+        assert asked == [0], "a reply is asked for once, however often its client is trained"

@@ -14,18 +14,21 @@ from typing import Any
 
 import pytest
 
-from engine_tools import InProcessWorkers, Stop, StopAt, assert_same_runs, run, run_until
-from fedpurin.config import METHOD_NAMES, Config
-from fedpurin.engines import loop
-from fedpurin.engines.loop import Watcher, resume_run
+from engine_tools import Stop, StopAt, assert_same_runs, run, run_until
+from fedpurin.config import Config
+from fedpurin.engines import simulate
+from fedpurin.engines.driver import Watcher
+from fedpurin.engines.inline import InlineWorkers
+from fedpurin.engines.simulate import resume_run
 from fedpurin.errors import RunError
 from fedpurin.job import Job
+from fedpurin.methods import METHODS
 from tiny import tiny_config, tiny_job
 
 without_workers = pytest.mark.usefixtures("in_process")
 LOSSY = {"wire__values": "int8", "wire__feedback": True, "wire__pack": True}
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in METHOD_NAMES),
+    *((name, {}) for name in METHODS),
     ("fedpurin", LOSSY),
     ("fedavg", LOSSY),
     ("fedcac", {"run__participation": 0.5}),
@@ -70,7 +73,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     config = tiny_config("fedpurin", folder, run__rounds=4, method__beta=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_workers", InProcessWorkers)
+        patch.setattr(simulate, "make_transport", InlineWorkers)
         run(config, folder / "whole")
         run_until(config, folder / "stopped", 4, after_client=2)
     checkpoints = sorted(p.name for p in (folder / "stopped" / "checkpoints").iterdir())
@@ -200,7 +203,7 @@ def test_two_processes_cannot_write_one_run(stopped: tuple[Path, Path]) -> None:
     refused: list[subprocess.CompletedProcess[str]] = []
 
     class Second(Watcher):
-        def client_done(self, t: int, done: int, total: int) -> None:
+        def client_done(self, t: int, client: int, done: int, total: int) -> None:
             if not refused:
                 words = [sys.executable, "-m", "fedpurin", "resume", str(path)]
                 refused.append(subprocess.run(words, capture_output=True, text=True, timeout=120))

@@ -11,10 +11,10 @@ import pytest
 
 from fedpurin.config import Config
 from fedpurin.data import Split
-from fedpurin.engines import loop
+from fedpurin.engines import simulate
 from fedpurin.engines.local import LocalWorkers
-from fedpurin.engines.loop import run_job
-from fedpurin.engines.pool import Outcome, Reply
+from fedpurin.engines.simulate import run_job
+from fedpurin.engines.transport import Outcome, Reply, Task
 from fedpurin.job import Job
 
 SIZES = [20, 20, 20, 20, 20, 20, 20, 160]  # the long one is last by number
@@ -51,11 +51,11 @@ def orders_of(job: Job, path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     given: dict[str, list[int]] = {}
 
     class Noting(LocalWorkers):
-        def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
-            given[op] = clients
-            return super().run(op, t, clients, reply)
+        def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+            given[tasks[0].op] = [task.client for task in tasks]
+            return super().work(tasks, reply)
 
-    monkeypatch.setattr(loop, "make_workers", Noting)
+    monkeypatch.setattr(simulate, "make_transport", Noting)
     run_job(job, path)
     return given
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedpurin.config import METHOD_NAMES
 from fedpurin.data import Dataset
 from fedpurin.engines.site import state_digest
 from fedpurin.errors import CorruptError, DivergedError
 from fedpurin.job import Job
 from fedpurin.meta import Meta
+from fedpurin.methods import METHODS
 from fedpurin.train import Score
 from tiny import Federation, four_exploding, tiny_job
 
-every_name = pytest.mark.parametrize("name", METHOD_NAMES)
+every_name = pytest.mark.parametrize("name", METHODS)
 
 
 @every_name
@@ -153,6 +153,13 @@ def test_malformed_meta_is_refused(data: bytes) -> None:
 def test_more_right_answers_than_samples_are_refused() -> None:
     with pytest.raises(CorruptError, match="11 correct answers of 10"):
         Meta.from_bytes(Meta(123, 4, Score(11, 10, 3.25)).to_bytes())
+
+
+@pytest.mark.parametrize("seconds", [(float("nan"), 0.0, 0.0), (0.0, float("inf"), 0.0), (0.0, 0.0, -1.0)])
+def test_times_that_are_none_are_refused(seconds: tuple[float, float, float]) -> None:
+    """They would stand in metrics.jsonl, and JSON knows no NaN."""
+    with pytest.raises(CorruptError, match="its clock is broken"):
+        Meta.from_bytes(Meta(123, seconds=seconds).to_bytes())
 
 
 # The digest of one client

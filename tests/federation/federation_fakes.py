@@ -1,4 +1,4 @@
-"""A Flower grid without Flower's processes: messages go straight to our ClientApp, in this process."""
+"""A Flower grid without Flower's processes: messages go straight to the site's `Client`, in this process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpurin.config import Config
-from fedpurin.engines.flower import client_app, records
-from fedpurin.engines.flower.server import Server
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.client_app import Client
+from fedpurin.engines.flower.limits import Limits
+from fedpurin.engines.flower.roster import Roster
+from fedpurin.engines.flower.server import serve
+from fedpurin.engines.flower.settings import SiteSettings
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.job import Job
-from fedpurin.runs import RunDirectory
+from fedpurin.runs.directory import RunDirectory
 
 # Flower sets this in the process of every task, and messages cannot be made without it.
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
@@ -27,15 +31,18 @@ Tamper = Callable[[Message, Message], Message | None]  # (asked, answer) -> what
 
 def small(method: str = "fedpurin", clients: int = 3, rounds: int = 2, **wire: Any) -> Config:
     """A run that takes a second: one epoch over 40 samples of the bundled set, beta 1."""
-    return Config().updated(
-        {
-            "run": {"method": method, "clients": clients, "rounds": rounds, "seed": 3, "workers": 1},
-            "data": {"train_samples": 40, "test_samples": 20},
-            "model": {"name": "mlp"},
-            "train": {"epochs": 1},
-            "method": {"beta": 1},
-            "wire": wire,
-        }
+    return (
+        Config()
+        .updated({"method": {"beta": 1}})
+        .updated(
+            {
+                "run": {"method": method, "clients": clients, "rounds": rounds, "seed": 3, "workers": 1},
+                "data": {"train_samples": 40, "test_samples": 20},
+                "model": {"name": "mlp"},
+                "train": {"epochs": 1},
+                "wire": wire,
+            }
+        )
     )
 
 
@@ -50,11 +57,15 @@ class FakeGrid:
     data: list[str] = field(
         default_factory=list
     )  # own data of each client; empty: shares of the configured set
+    allow: tuple[str, ...] = ()
+    limits: dict[int, Limits] = field(default_factory=dict)  # by client
     absent: set[int] = field(default_factory=set)
     asked: list[tuple[str, int, str]] = field(default_factory=list)  # (kind, client, round)
+    _sites: dict[int, Client] = field(default_factory=dict)  # by node
     _replies: dict[str, Message] = field(default_factory=dict)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
+    keys: dict[int, bytes] = field(default_factory=dict)  # of nodes that have another than "key CLIENT"
     restarts: dict[int, int] = field(default_factory=dict)  # client -> how often it got a new node id
 
     def node(self, client: int) -> int:
@@ -64,7 +75,10 @@ class FakeGrid:
         clients = range(self.config.run.clients)
         here = [(self.node(c), c) for c in clients if c not in self.absent]
         dead = [(1000 + c + 100 * k, c) for c, times in self.restarts.items() for k in range(times)]
-        return [SimpleNamespace(node_id=n, public_key=f"key {c}".encode()) for n, c in dead + here]
+        return [
+            SimpleNamespace(node_id=n, public_key=self.keys.get(n, f"key {c}".encode()))
+            for n, c in dead + here
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = []
@@ -79,7 +93,7 @@ class FakeGrid:
                 self._replies[name] = Message(Error(5, "Node Unavailable"), reply_to=message)
                 continue
             self.asked.append((message.metadata.message_type, client, message.metadata.group_id))
-            arrived = self.tamper(message, client_app.app(message, self.context(client)))
+            arrived = self.tamper(message, self.answer(client, message))
             if arrived is not None:
                 self._replies[name] = arrived
         return ids
@@ -87,18 +101,28 @@ class FakeGrid:
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self._replies.pop(name) for name in message_ids if name in self._replies]
 
-    def context(self, client: int) -> Context:
-        return Context(
-            run_id=1,
-            node_id=self.node(client),
-            node_config={
-                "partition-id": client,
-                "state-dir": str(self.state(client)),
-                "data": self.data[client] if self.data else "",
-            },
-            state=RecordDict(),
-            run_config={"config": self.config.to_toml(), "run": self.run_name, "job": ""},
+    def answer(self, client: int, message: Message) -> Message:
+        """As the site's process does it; a restarted site has a new one."""
+        node = self.node(client)
+        if node not in self._sites:
+            data = self.data[client] if self.data else ""
+            self._sites[node] = Client(
+                SiteSettings(
+                    client,
+                    str(self.state(client)),
+                    data,
+                    self.allow,
+                    local_paths=True,
+                    limits=self.limits.get(client, Limits()),
+                    keep_messages=True,
+                )
+            )
+        reply, line = self._sites[node].answer(
+            message, {"config": self.config.to_toml(), "run": self.run_name}
         )
+        if line:
+            self._sites[node].note(line)
+        return reply
 
     def state(self, client: int) -> Path:
         return self.folder / f"site-{client}"
@@ -118,6 +142,17 @@ def is_work(asked: Message, client: int, t: int) -> bool:
     return (about.message_type, client_of(asked), about.group_id) == (records.WORK, client, str(t))
 
 
+class Members(Roster):
+    """A roster without files."""
+
+    def __init__(self, *clients: int) -> None:
+        super().__init__(Path())
+        self.keys = {f"key {client}".encode(): client for client in clients}
+
+    def clients(self) -> dict[bytes, int]:
+        return self.keys
+
+
 class Federation:
     """A server on a fake grid, with what it told the user."""
 
@@ -126,12 +161,12 @@ class Federation:
         folder: Path,
         config: Config,
         tamper: Tamper = lambda asked, answer: answer,
-        keys: dict[bytes, int] | None = None,
+        roster: Roster | None = None,
     ) -> None:
         self.path = folder / "run"
         self.grid = FakeGrid(folder, config, tamper)
         self.events: list[dict[str, Any]] = []
-        self.keys = keys
+        self.roster = roster
         self.terms = Terms.of(config.run.clients, deadline=1.0, join=0.5, patience=0.0)
         RunDirectory.create(self.path, Job.build(config)).close()
 
@@ -139,7 +174,7 @@ class Federation:
         def notify(event: str, **details: Any) -> None:
             self.events.append({"event": event, **details})
 
-        return Server(self.grid, self.path, self.terms, notify, self.keys).run()  # type: ignore[arg-type]
+        return serve(self.grid, self.path, self.terms, notify, self.roster)  # type: ignore[arg-type]
 
     def told(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]

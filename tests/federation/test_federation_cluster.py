@@ -1,59 +1,56 @@
-"""A SuperLink and three SuperNodes as real processes on loopback."""
+"""A SuperLink and three sites as real processes on loopback."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from federation_fakes import small
+from flwr.app import Message
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedpurin.config import Config
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.runtime import Door, Tasks
+from fedpurin.engines.flower.settings import PROGRESS
 from fedpurin.engines.flower.terms import Terms
-from fedpurin.engines.loop import run_job
-from fedpurin.errors import EngineError
-from fedpurin.federation.cluster import Cluster, Traffic
+from fedpurin.engines.simulate import run_job
+from fedpurin.federation.cluster import APP, CONNECTION, Cluster, Traffic
+from fedpurin.federation.guard import descendants
 from fedpurin.federation.launch import Event, launch
+from fedpurin.federation.service import Service
 from fedpurin.job import Job
-from fedpurin.runs import RunDirectory
+from fedpurin.runs.directory import RunDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine is slow, not wrong
 CLIENTS = 3
-DEADLINE = 900  # Flower gives a node up after a minute without a sign of life; the rest is for slow machines
+GATE = "gate_data:behind_gate"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, nothing_left: None) -> Iterator[Cluster]:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the sites find gate_data
-    try:
-        with Cluster(tmp_path_factory.mktemp("cluster"), CLIENTS) as cluster:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # sites find gate_data
+        with Cluster(tmp_path_factory.mktemp("cluster"), CLIENTS, allow=(GATE,)) as cluster:
             yield cluster
-    finally:
-        del os.environ["PYTHONPATH"]
 
 
 def run_on(
-    cluster: Cluster,
-    path: Path,
-    config: Config,
-    watch: Callable[[Event], None] = lambda event: None,
-    **terms: Any,
+    cluster: Cluster, path: Path, config: Config, watch: Callable[[Event], None] = lambda event: None
 ) -> tuple[dict[str, Any], Traffic]:
     RunDirectory.create(path, Job.build(config)).close()
-    run = launch(cluster.link, path, config, Terms.of(CLIENTS, **terms))
+    run = launch(cluster.link, path, config, Terms.of(CLIENTS, deadline=900))
+    run.tended.append(cluster.tend)
     for event in run.follow():
         watch(event)
-    traffic = cluster.link.traffic(run.flower_id)
-    for _ in range(60):  # the result is there before Flower has seen its server process end
-        if traffic.status != "running":
-            break
-        time.sleep(1)
-        traffic = cluster.link.traffic(run.flower_id)
-    return json.loads((path / "result.json").read_text()), traffic
+    return json.loads((path / "result.json").read_text()), cluster.link.traffic(run.flower_id)
 
 
 def ledger_bytes(path: Path, direction: str) -> int:
@@ -61,10 +58,14 @@ def ledger_bytes(path: Path, direction: str) -> int:
     return sum(sum(line["bytes"].values()) for line in lines if line["direction"] == direction)
 
 
-@pytest.mark.parametrize(
-    ("method", "values"),
-    [("fedpurin", "float32"), ("fedpurin", "int8"), ("fedavg", "float32"), ("pfedsd", "float32")],
-)
+def wait_for(condition: Callable[[], object], seconds: float = 600.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("method", "values"), [("fedpurin", "int8"), ("pfedsd", "float32")])
 def test_real_processes_give_the_digest_and_ledger_of_the_local_engine(
     cluster: Cluster, tmp_path: Path, method: str, values: str
 ) -> None:
@@ -82,65 +83,116 @@ def test_real_processes_give_the_digest_and_ledger_of_the_local_engine(
         )
 
 
-def test_a_client_killed_in_mid_round_is_left_out_and_comes_back_with_its_state(
+def program_of(service: Service) -> int:
+    """The process that a service's guard looks after."""
+    return descendants(service.pid)[0]
+
+
+def test_a_site_killed_with_an_order_in_hand_answers_it_after_its_restart(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    config = small(rounds=3).updated({"data": {"dataset": "gate_data:behind_gate"}})
-    home = cluster.site_folder(1) / "flower"
-    (home / "hold").write_text("2")  # client 1 stops in round 2
-    killed = None
+    config = small().updated({"data": {"dataset": GATE}})
+    home = cluster.sites[1].home
+    (home / "hold").touch()
+    killed = []
 
     def kill(event: Event) -> None:
-        nonlocal killed
-        if event["event"] == "round" and event["round"] == 2:
+        if event["event"] == "round" and not killed:
             wait_for((home / "held").exists)
-            cluster.nodes[1].kill()
-            killed = time.monotonic()
+            killed.append(program_of(cluster.sites[1].worker.service))
+            os.kill(killed[0], 9)
             (home / "hold").unlink()
-            cluster.start_node(1)
 
-    result, _ = run_on(cluster, tmp_path / "run", config, kill, deadline=DEADLINE, minimum=2)
-    assert killed is not None
-    first, second, third, final = [
-        json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    ]
-    assert second["clients"] == [0, 2]
-    assert [failure["client"] for failure in second["failed"]] == [1]
-    assert second["seconds"]["round"] < DEADLINE
-    assert third["clients"] == [0, 1, 2]
-    assert third["merged"]["round"] == [2, 2, 2]
-    assert first["clients"] == final["merged"]["clients"] == [0, 1, 2]
-    # Client 1 went on from its own round 1: a client without state would have been reported in round 3.
-    assert third["failed"] == []
-    assert result["missing_clients"] == []
+    result, _ = run_on(cluster, tmp_path / "run", config, kill)
+    first = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
+    assert first["failed"] == []
+    assert result["digest"] == run_job(Job.build(small()), tmp_path / "local")["digest"]
 
 
-def test_when_all_clients_are_too_slow_the_run_fails(cluster: Cluster, tmp_path: Path) -> None:
-    config = small(rounds=1)
+def test_a_run_survives_the_death_of_each_process_at_the_server(cluster: Cluster, tmp_path: Path) -> None:
+    config = small(rounds=4)
     RunDirectory.create(tmp_path / "run", Job.build(config)).close()
-    # Starting a Python process with torch takes longer than this.
-    run = launch(cluster.link, tmp_path / "run", config, Terms.of(CLIENTS, deadline=0.5))
-    with pytest.raises(EngineError, match=r"round 1: 0 accepted upload\(s\), but a round needs 2"):
-        list(run.follow())
-    assert not (tmp_path / "run/result.json").exists()
-    deadline = time.monotonic() + 300
-    while (status := cluster.link.traffic(run.flower_id).status) == "running":
-        assert time.monotonic() < deadline
-    assert status == "finished:failed"
+    run = launch(cluster.link, tmp_path / "run", config, Terms.of(CLIENTS, deadline=900))
+    run.tended.append(cluster.tend)
+    victims = {
+        1: lambda: program_of(run.rounds),
+        2: lambda: run.rounds.pid,  # its guard
+        3: lambda: program_of(cluster.link.service),
+    }
+    for event in run.follow():
+        if event["event"] == "round_done" and event["round"] in victims:
+            os.kill(victims.pop(event["round"])(), 9)
+    assert not victims
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["digest"] == run_job(Job.build(config), tmp_path / "local")["digest"]
 
 
-def test_a_dead_server_process_is_noticed(cluster: Cluster, tmp_path: Path) -> None:
-    config = small(rounds=1)
-    RunDirectory.create(tmp_path / "run", Job.build(config)).close()
-    run = launch(cluster.link, tmp_path / "run", config, Terms.of(CLIENTS))
-    events = run.follow()
-    os.kill(next(events)["pid"], 9)
-    with pytest.raises(EngineError, match="process ended in mid-run"):
-        list(events)
+# A server that tries to run code at the sites
+
+EVIL = """
+from pathlib import Path
+Path({mark!r}).write_text("I was here")
+from flwr.clientapp import ClientApp
+app = ClientApp()
+"""
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
+def another_app(folder: Path, text: str) -> str:
+    return text.replace("fedpurin-federation", "evil").replace(
+        "fedpurin.engines.flower.client_app:app", "evil:app"
+    )
+
+
+def changed_app(folder: Path, text: str) -> str:
+    return text.replace("fedpurin.engines.flower.client_app:app", "evil:app")
+
+
+def other_version(folder: Path, text: str) -> str:
+    return text.replace('version = "2.0.0"', 'version = "3.0.0"')
+
+
+@pytest.fixture
+def task_identity() -> Iterator[None]:
+    """Taking a task sets these for the whole process."""
+    before = TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id
+    yield
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another_app, "the app fedpurin/evil: this site answers with the installed fedpurin only"),
+        (changed_app, "it was changed"),
+        (other_version, "of version 3.0.0, the installed one of 2.0.0: install the same fedpurin on both"),
+    ],
+)
+def test_no_code_that_a_server_sends_is_run_at_a_site(
+    cluster: Cluster,
+    tmp_path: Path,
+    task_identity: None,
+    change: Callable[[Path, str], str],
+    reason: str,
+) -> None:
+    app, mark = tmp_path / "app", tmp_path / "mark"
+    shutil.copytree(APP, app)
+    (app / "pyproject.toml").write_text(change(app, (APP / "pyproject.toml").read_text()))
+    (app / "evil.py").write_text(EVIL.format(mark=str(mark)))
+    config = small()
+    (tmp_path / "settings.toml").write_text(f"run = 'evil'\nconfig = '''{config.to_toml()}'''\njob = ''\n")
+    cluster.link.flwr("run", str(app), CONNECTION, "--run-config", str(tmp_path / "settings.toml"))
+    with closing(Tasks(Door(**cluster.link.door()))) as tasks, tasks.serve_run("evil", 300) as grid:
+        nodes = [node.node_id for node in grid.get_nodes()]
+        orders = [Message(records.content({"round": 1}), node, records.WORK, ttl=600) for node in nodes]
+        waiting = set(grid.push_messages(orders))
+        answers: list[Message] = []
+        while waiting:
+            news = list(grid.pull_messages(waiting))
+            waiting -= {answer.metadata.reply_to_message_id for answer in news}  # each can be pulled once
+            answers += news
+    for answer in answers:
+        assert reason in str(records.read(answer)["error"])
+    for client in range(CLIENTS):  # the people at the sites are told, too
+        wait_for(lambda client=client: reason in (cluster.site_folder(client) / PROGRESS).read_text())
+        assert not list(cluster.sites[client].home.glob("**/evil*"))
+    assert not mark.exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedpurin.errors import ConfigError, EngineError
-from fedpurin.federation.frontdoor import FLEET_CALLS, FrontDoor
+from fedpurin.federation.frontdoor import FLEET_CALLS, FrontDoor, largest_message_mb
 from fedpurin.federation.keys import load_server_keys, make_keys
 from fedpurin.federation.preflight import check_port_free, check_server, is_loopback, split_address
 from fedpurin.federation.service import Service, free_port
@@ -74,7 +74,11 @@ def door(tmp_path_factory: pytest.TempPathFactory, nginx: str, nothing_left: Non
     behind.socket = context.wrap_socket(behind.socket, server_side=True)
     threading.Thread(target=behind.serve_forever, daemon=True).start()
     front = FrontDoor(
-        keys, f"127.0.0.1:{door.port}", behind.server_address[1], folder / "nginx", max_body_mb=2
+        keys,
+        f"127.0.0.1:{door.port}",
+        f"127.0.0.1:{behind.server_address[1]}",
+        folder / "nginx",
+        max_body_mb=2,
     )
     try:
         with Service("nginx", front.command(), log=folder / "log") as service:
@@ -171,6 +175,13 @@ def test_a_message_up_to_the_limit_passes_and_a_larger_one_does_not(door: Door) 
     assert door.post("/v1/fleet/push-object", body=b"x" * (2 * 1024 * 1024)) == 200
     assert door.behind[-1] == f"POST /v1/fleet/push-object {2 * 1024 * 1024}"
     assert door.post("/v1/fleet/push-object", body=b"x" * (2 * 1024 * 1024 + 1)) == 413
+
+
+@pytest.mark.parametrize("exchanged", [1_000, 16_777_216, 100_000_000])
+def test_the_limit_of_a_message_follows_the_model(exchanged: int) -> None:
+    """A dense float32 upload with a mask, and a tenth of a MiB for what is around it, fits; not much more."""
+    needed = 4 * exchanged + exchanged / 8 + 100_000
+    assert needed < largest_message_mb(exchanged) * 2**20 < needed + 2 * 2**20
 
 
 # What a site sees before it starts

@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedpurin.engines.flower.roster import Roster, node_key_bytes
 from fedpurin.errors import ConfigError
 from fedpurin.federation import keys as k
 
@@ -35,14 +36,14 @@ def test_a_site_gets_its_key_the_authority_and_nothing_else(folder: Path) -> Non
 
 def test_node_keys_are_p384_in_openssh_form_and_the_server_has_their_public_half(folder: Path) -> None:
     server = k.load_server_keys(folder)
-    for client, public in enumerate(server.public_keys()):
+    for client, public in server.public_keys().items():
         private = serialization.load_ssh_private_key((folder / f"site-{client}/node.key").read_bytes(), None)
         assert isinstance(private, ec.EllipticCurvePrivateKey)
         assert private.curve.name == "secp384r1"
         pem = private.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        assert k.node_key_bytes(public) == pem
+        assert node_key_bytes(public) == pem
 
 
 def test_certificates_name_the_public_address_and_loopback(folder: Path) -> None:
@@ -115,3 +116,49 @@ def test_a_node_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_an_ipv6_server_is_written_in_brackets(tmp_path: Path) -> None:
     k.make_keys(tmp_path / "fed", ["fd00::1"], sites=1)
     assert k.load_site_keys(tmp_path / "fed/site-0").server == "[fd00::1]:8443"
+
+
+# Membership
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=2)
+    return tmp_path / "fed"
+
+
+def roster_of(folder: Path) -> list[int]:
+    return sorted(Roster(folder / "server").clients().values())
+
+
+def test_an_added_site_takes_the_next_client_id(two: Path) -> None:
+    site = k.load_site_keys(k.add_site(two))
+    assert (site.client, site.folder.name) == (2, "site-2")
+    assert roster_of(two) == [0, 1, 2]
+    assert k.load_server_keys(two).sites == 3
+
+
+def test_a_revoked_site_is_no_member_and_its_id_is_not_given_again(two: Path) -> None:
+    k.revoke_site(two, 1)
+    assert roster_of(two) == [0]
+    assert k.load_site_keys(k.add_site(two)).client == 2
+    with pytest.raises(ConfigError, match="client 1 is no member; the members are 0, 2"):
+        k.revoke_site(two, 1)
+
+
+def test_a_new_key_replaces_the_old_one_and_overwrites_no_folder(two: Path) -> None:
+    before = Roster(two / "server").clients()
+    site = k.load_site_keys(k.new_site_key(two, 1))
+    after = Roster(two / "server").clients()
+    assert (site.client, site.folder.name) == (1, "site-1-2")
+    assert sorted(after.values()) == [0, 1]
+    assert len(set(before) & set(after)) == 1
+
+
+def test_a_roster_sees_changes_while_it_is_in_use(two: Path) -> None:
+    roster = Roster(two / "server")
+    assert sorted(roster.clients().values()) == [0, 1]
+    k.revoke_site(two, 0)
+    assert sorted(roster.clients().values()) == [1]
+    k.add_site(two)
+    assert sorted(roster.clients().values()) == [1, 2]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +19,16 @@ import pytest
 import tomli_w
 from federation_fakes import small
 
-from fedpurin.engines.loop import run_job
+from fedpurin.engines.simulate import run_job
+from fedpurin.federation.guard import descendants
 from fedpurin.federation.keys import make_keys
+from fedpurin.federation.private import why_not
 from fedpurin.federation.service import Service, flower_environment, free_port, program
 from fedpurin.job import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine is slow, not wrong
 SITES = 2
-ROUNDS = 3
+ROUNDS = 16  # more than processes to kill
 SOURCE = str(Path(__file__).parents[2] / "src")
 
 
@@ -74,18 +79,31 @@ class Place:
         self.typed.append(Typed(self.folder, name, "federation", *arguments))
         return self.typed[-1]
 
-    def start_server(self, name: str, *more: str) -> Typed:
+    def start_server(self, name: str, *more: str, out: Path | None = None) -> Typed:
         return self.type(
             name,
             "server",
             *more,
-            *("--keys", str(self.folder / "keys"), "--out", str(self.folder / "run")),
-            *("--listen", f"127.0.0.1:{self.port}", "--deadline", "1200", "--join", "3000", "--minimum", "2"),
+            *("--keys", str(self.folder / "keys"), "--out", str(out or self.folder / "run")),
+            *(
+                "--listen",
+                f"127.0.0.1:{self.port}",
+                "--deadline",
+                "1200",
+                "--join",
+                "3000",
+                "--patience",
+                "600",
+            ),
         )
 
-    def start_site(self, client: int) -> Typed:
+    def start_site(self, client: int, name: str = "site") -> Typed:
         state, keys = self.folder / f"state-{client}", self.folder / f"keys/site-{client}"
-        return self.type(f"site-{client}", "client", "--keys", str(keys), "--state", str(state))
+        return self.type(f"{name}-{client}", "client", "--keys", str(keys), "--state", str(state))
+
+    def said(self, name: str) -> str:
+        """By all commands whose name begins so, the killed ones and those that took over."""
+        return "".join(typed.text() for typed in self.typed if typed.output.stem.startswith(name))
 
 
 @pytest.fixture(scope="module")
@@ -175,27 +193,99 @@ def test_the_flwr_command_gets_nothing_from_outside(place: Place, server: Typed)
     assert json.loads(done.stdout)["success"] is False
 
 
-def test_a_killed_server_resumes_and_its_sites_get_the_models_of_an_uninterrupted_run(
+def test_the_control_interface_is_closed_to_other_accounts(place: Place, server: Typed) -> None:
+    """It is on a loopback of its own: even we cannot reach it from here, and its socket is ours alone."""
+    if (reason := why_not()) is not None:
+        pytest.skip(f"no private network on this machine: {reason}")
+    folder = place.folder / "run/federation"
+    connection = tomllib.loads((folder / "flower/config.toml").read_text())["superlink"]["federation"]
+    host, port = connection["address"].split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=10)
+    (door,) = [path for path in folder.iterdir() if path.is_socket()] or [None]
+    if door is not None:  # else the path was too long, and it is in a folder of its own
+        assert stat.S_IMODE(door.stat().st_mode) == 0o600
+
+
+def process_of(owner: Typed, program: str, *, guard: bool = False) -> int:
+    """A process that a command has started, by what it runs; or the guard before it."""
+    for pid in descendants(owner.process.pid):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        if program in command and ("guard.py" in command) == guard:
+            return pid
+    raise AssertionError(f"no process runs {program}")
+
+
+AT_THE_SERVER = ("flower-superlink", "flower.server_app", "nginx: master", "nginx: worker")
+AT_A_SITE = ("flower.node", "flower.worker")
+
+
+def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undisturbed_run(
     place: Place, server: Typed
 ) -> None:
     sites = [place.start_site(client) for client in range(SITES)]
-    server.wait_for_text("round 1:")
-    # The sites' lines of round 2 come before the server has them all: the kill falls into the round.
-    sites[0].wait_for_text("round 2 of 3")
+    t = 0
+
+    def next_round() -> None:
+        nonlocal t
+        t += 1
+        wait_for(lambda: f"round {t}: 2 uploads" in place.said("server"), 900, lambda: place.said("server"))
+
+    for program_ in AT_THE_SERVER:
+        next_round()
+        os.kill(process_of(server, program_), signal.SIGKILL)
+    for program_ in ("flower-superlink", "flower.server_app", "nginx.conf"):
+        next_round()
+        os.kill(process_of(server, program_, guard=True), signal.SIGKILL)
+    for program_ in AT_A_SITE:
+        for guard in (False, True):
+            next_round()
+            os.kill(process_of(sites[0], program_, guard=guard), signal.SIGKILL)
+    next_round()
+    sites[0].kill()
+    sites[0] = place.start_site(0)
+    next_round()
     server.kill()
-    again = place.start_server("again", "--resume")
+    again = place.start_server("server-again", "--resume")
     for site in sites:
         assert site.wait() == 0, site.text()
         assert "the personal model is" in site.text()
     assert again.wait() == 0, again.text()
+    assert "left out" not in place.said("server")
     result = json.loads((place.folder / "run/result.json").read_text())
     local = run_job(Job.build(small(clients=SITES, rounds=ROUNDS)), place.folder / "local")
     assert result["digest"] == local["digest"]
+    left = [path.name for path in (place.folder / "run/federation").iterdir()]
+    assert all(name.endswith(".log") for name in left), left
     for client in range(SITES):
         (model,) = (place.folder / f"state-{client}").glob("*/model.safetensors")
         assert model.stat().st_size > 100_000  # 59,141 float32 parameters and more
-    left = [path.name for path in (place.folder / "run/federation").iterdir()]
-    assert all(name.endswith(".log") for name in left), left
+        at_site = [path.name for path in (place.folder / f"state-{client}/node").iterdir()]
+        assert all(name.endswith(".log") or name == "node-id" for name in at_site), at_site
+
+
+def test_a_site_joins_in_mid_run_and_another_is_revoked(place: Place) -> None:
+    out = place.folder / "joined"
+    server = place.start_server("hub", str(place.folder / "config.toml"), "--seats", "3", out=out)
+    server.wait_for_text("listening on")
+    sites = [place.start_site(client, "second") for client in range(SITES)]
+    server.wait_for_text("round 2: 2 uploads")
+    assert place.type("add", "keys", str(place.folder / "keys"), "--add").wait() == 0
+    late = place.start_site(2, "second")
+    server.wait_for_text(": 3 uploads")
+    assert place.type("revoke", "keys", str(place.folder / "keys"), "--revoke", "1").wait() == 0
+    server.wait_for_text("client 1 is refused: its key was revoked; its model stays as last merged")
+    assert sites[1].wait() == 1
+    assert "does not know this site's key" in sites[1].text()
+    status = place.type("status", "status", str(out), "--json")
+    assert status.wait() == 0
+    told = {member["client"]: member for member in json.loads(status.text())["members"]}
+    assert told[1]["revoked"]
+    assert told[0]["rounds"] >= told[1]["rounds"] > 0
+    assert told[2]["rounds"] > 0
+    for command in (sites[0], late, server):
+        assert command.wait() == 0, command.text()
+    assert json.loads((out / "result.json").read_text())["missing_clients"] == [1]
 
 
 def test_ctrl_c_stops_a_whole_federation_and_says_how_to_go_on(place: Place) -> None:

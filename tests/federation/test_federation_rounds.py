@@ -6,16 +6,18 @@ import json
 import re
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from federation_fakes import Federation, Message, answer_with, client_of, is_work, small
+from federation_fakes import FakeGrid, Federation, Members, Message, answer_with, client_of, is_work, small
 from flwr.app import ConfigRecord, Error, RecordDict
 
-from fedpurin.engines.flower import records
+from fedpurin.engines.flower import peers, records
+from fedpurin.engines.flower.runtime import NotPushed
 from fedpurin.engines.flower.terms import Terms
-from fedpurin.engines.loop import run_job
+from fedpurin.engines.simulate import run_job
 from fedpurin.errors import ConfigError, EngineError
 from fedpurin.job import Job
 
@@ -208,22 +210,101 @@ def test_an_absent_client_is_left_out_and_comes_late(tmp_path: Path) -> None:
     assert second["clients"] == [0, 1, 2]
 
 
-def test_a_client_that_restarts_under_a_new_node_id_is_known_by_its_answer_to_a_hello(tmp_path: Path) -> None:
+def test_a_client_that_restarts_under_a_new_node_id_repeats_its_round(tmp_path: Path) -> None:
+    whole = Federation(tmp_path / "whole", small(rounds=3)).run()
     federation: Federation
 
     def restart(asked: Message, answer: Message) -> Message | None:
-        if is_work(asked, 1, 2):  # killed in mid-round 2, and back at once
+        if is_work(asked, 1, 2) and not federation.grid.restarts:  # killed in mid-round 2, and back at once
             federation.grid.restarts[1] = 1
             return None
         return answer
 
-    federation = Federation(tmp_path, small(rounds=3), restart)
-    federation.run()
-    records_ = lines(federation.path, "metrics.jsonl")
-    assert records_[1]["clients"] == [0, 2]
-    assert records_[2]["clients"] == [0, 1, 2]
+    federation = Federation(tmp_path / "run", small(rounds=3), restart)
+    federation.terms = replace(federation.terms, deadline=600.0)
+    assert federation.run()["digest"] == whole["digest"]
     assert [event["client"] for event in federation.told("joined")] == [0, 1, 2, 1]
-    assert federation.told("refused") == []
+    assert federation.told("refused") == federation.told("failed") == []
+
+
+def test_every_client_whose_message_flower_refuses_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower returns an empty id for each, or no ids at all where the payload is too large."""
+    federation = Federation(tmp_path, small(clients=4))
+    push = FakeGrid.push_messages
+
+    def refuse(grid: FakeGrid, messages: Any) -> list[str]:
+        (message,) = messages
+        refused = {2: [""], 3: []}
+        if is_work(message, client := client_of(message), 1) and client in refused:
+            return refused[client]
+        return push(grid, messages)
+
+    monkeypatch.setattr(FakeGrid, "push_messages", refuse)
+    federation.run()
+    first = lines(federation.path, "metrics.jsonl")[0]
+    assert first["clients"] == [0, 1]
+    assert [(f["client"], f["reason"]) for f in first["failed"]] == [
+        (2, "Flower refused the message to it"),
+        (3, "Flower refused the message to it"),
+    ]
+
+
+def test_a_message_that_does_not_get_on_its_way_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Federation(tmp_path / "whole", small()).run()
+    push, stuck = FakeGrid.push_messages, []
+
+    def get_stuck(grid: FakeGrid, messages: Any) -> list[str]:
+        (message,) = messages
+        if message.metadata.group_id in ("hello", "1") and client_of(message) == 1 and len(stuck) < 2:
+            stuck.append(message)
+            raise NotPushed("object", 1, "session")
+        return push(grid, messages)
+
+    monkeypatch.setattr(FakeGrid, "push_messages", get_stuck)
+    monkeypatch.setattr(peers, "HELLO_SECONDS", 0.0)  # greeted again at once
+    federation = Federation(tmp_path / "run", small())
+    assert federation.run()["digest"] == whole["digest"]
+    assert len(stuck) == 2
+    assert federation.told("failed") == []
+
+
+@pytest.mark.parametrize("code", [4, 5, 8], ids=["reply lost", "node lost", "process died"])
+def test_what_is_lost_on_the_way_is_asked_for_again_and_changes_nothing(tmp_path: Path, code: int) -> None:
+    whole = Federation(tmp_path / "whole", small(rounds=3)).run()
+    lost: list[Message] = []
+
+    def lose(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 1, 2) and len(lost) < 2:
+            lost.append(asked)
+            return Message(Error(code, "x"), reply_to=asked)
+        return answer
+
+    federation = Federation(tmp_path / "lossy", small(rounds=3), lose)
+    assert federation.run()["digest"] == whole["digest"]
+    assert federation.told("failed") == []
+
+
+def test_a_node_that_answers_a_later_message_is_asked_again_for_the_one_it_owes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "PROBE_SECONDS", 0.0)
+    whole = Federation(tmp_path / "whole", small(rounds=3)).run()
+    asked_before: list[Message] = []
+
+    def forget(asked: Message, answer: Message) -> Message | None:
+        if is_work(asked, 1, 2) and not asked_before:
+            asked_before.append(asked)
+            return None  # the node was killed with the message in hand, and is back under the same id
+        return answer
+
+    federation = Federation(tmp_path / "run", small(rounds=3), forget)
+    federation.terms = replace(federation.terms, deadline=600.0)
+    assert federation.run()["digest"] == whole["digest"]
+    assert federation.told("failed") == []
 
 
 # Too few
@@ -327,9 +408,9 @@ def test_a_node_that_introduces_itself_badly_is_refused(
 
 
 def test_a_node_cannot_speak_for_the_holder_of_another_key(tmp_path: Path) -> None:
-    keys = {f"key {client}".encode(): client for client in range(3)}
+    roster = Members(0, 1, 2)
     federation = Federation(
-        tmp_path, small(), hello_as(2, {"client": 0, "version": records.VERSION}), keys=keys
+        tmp_path, small(), hello_as(2, {"client": 0, "version": records.VERSION}), roster=roster
     )
     federation.run()
     (refused,) = federation.told("refused")
@@ -347,3 +428,80 @@ def test_what_a_client_says_is_shown_as_one_short_line_without_control_character
     reason = federation.told("failed")[0]["reason"]
     assert reason.startswith("?[31mred xxx")
     assert len(reason) == 300
+
+
+# Membership
+
+
+def when(client: int, t: int, do: Any) -> Any:
+    """Do something once this client's answer of round t is on its way."""
+
+    def tamper(asked: Message, answer: Message) -> Message:
+        if is_work(asked, client, t):
+            do()
+        return answer
+
+    return tamper
+
+
+def test_a_revoked_site_is_left_out_from_then_on(tmp_path: Path) -> None:
+    roster = Members(0, 1, 2)
+    revoke = when(2, 2, lambda: roster.keys.pop(b"key 2", None))  # its upload of round 2 is on its way
+    federation = Federation(tmp_path, small(rounds=3), revoke, roster=roster)
+    result = federation.run()
+    rounds = lines(federation.path, "metrics.jsonl")
+    assert [record["clients"] for record in rounds[:3]] == [[0, 1, 2], [0, 1, 2], [0, 1]]
+    assert [event["client"] for event in federation.told("revoked")] == [2]
+    assert result["missing_clients"] == [2]
+    assert (federation.grid.state(2) / "r1" / "model.safetensors").exists()
+
+
+def test_a_site_revoked_while_it_works_is_not_waited_for(tmp_path: Path) -> None:
+    roster = Members(0, 1, 2)
+
+    def silence(asked: Message, answer: Message) -> Message | None:
+        if is_work(asked, 2, 2):
+            roster.keys.pop(b"key 2", None)
+            return None
+        return answer
+
+    federation = Federation(tmp_path, small(), silence, roster=roster)
+    federation.terms = replace(federation.terms, deadline=600.0)
+    federation.run()
+    second = lines(federation.path, "metrics.jsonl")[1]
+    assert second["failed"] == [{"client": 2, "reason": "its key was revoked or replaced"}]
+
+
+def test_a_site_joins_a_running_federation_from_the_next_round_on(tmp_path: Path) -> None:
+    roster = Members(0, 1)
+    federation: Federation
+
+    def join() -> None:
+        roster.keys[b"key 2"] = 2
+        federation.grid.absent.clear()
+
+    federation = Federation(tmp_path, small(rounds=3), when(0, 2, join), roster=roster)
+    federation.grid.absent = {2}
+    federation.terms = replace(federation.terms, join=600.0, patience=600.0)  # a free seat is not waited for
+    federation.run()
+    rounds = lines(federation.path, "metrics.jsonl")
+    assert [record["clients"] for record in rounds[:3]] == [[0, 1], [0, 1], [0, 1, 2]]
+
+
+def test_a_site_goes_on_with_a_new_key(tmp_path: Path) -> None:
+    roster = Members(0, 1, 2)
+    federation: Federation
+
+    def renew() -> None:
+        if b"key 1" in roster.keys:
+            del roster.keys[b"key 1"]
+            roster.keys[b"another"] = 1
+            federation.grid.restarts[1] = 1
+            federation.grid.keys[federation.grid.node(1)] = b"another"
+
+    federation = Federation(tmp_path, small(rounds=3), when(2, 2, renew), roster=roster)
+    federation.terms = replace(federation.terms, deadline=600.0, patience=600.0)
+    result = federation.run()
+    assert [event["client"] for event in federation.told("replaced")] == [1]
+    assert lines(federation.path, "metrics.jsonl")[2]["clients"] == [0, 1, 2]
+    assert result["missing_clients"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from federation_fakes import Federation, small
 
+from fedpurin.cli.main import build_parser
 from fedpurin.config import Config
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.client_app import client_data
+from fedpurin.engines.flower.peers import Peers
+from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
 from fedpurin.errors import ConfigError, DataError, EngineError
-from fedpurin.federation import commands, progress, site
+from fedpurin.federation import commands, engine, progress, site
 from fedpurin.federation.keys import make_keys
 from fedpurin.federation.service import free_port
+from fedpurin.job import Job
 
 
 class Screen:
@@ -70,6 +78,112 @@ def test_own_data_is_asked_for_and_only_used_where_agreed(tmp_path: Path) -> Non
     unexpected.grid.data = [write_site(tmp_path / f"{i}.npz", seed=i) for i in range(3)]
     with pytest.raises(EngineError, match='dataset = "own"'):
         unexpected.run()
+
+
+def write_folder(path: Path, classes: list[str], seed: int) -> str:
+    from PIL import Image
+
+    random = np.random.default_rng(seed)
+    for name in classes:
+        (path / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = random.integers(0, 256, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(path / name / f"{number}.png")
+    return str(path)
+
+
+def animals(**data: Any) -> Config:
+    return small(clients=2).updated({"data": {"dataset": "own", "shape": [1, 8, 8], **data}})
+
+
+def test_sites_with_different_folders_number_the_classes_alike(tmp_path: Path) -> None:
+    job = Job.build(animals(class_names=["cat", "dog", "fox"]))
+    all_three = client_data(job, 0, write_folder(tmp_path / "0", ["cat", "dog", "fox"], seed=0))
+    two = client_data(job, 1, write_folder(tmp_path / "1", ["cat", "fox"], seed=1))
+    assert set(all_three.train_y.tolist()) == {0, 1, 2}
+    assert set(two.train_y.tolist()) == {0, 2}
+
+
+def test_a_folder_that_is_no_class_of_the_federation_is_refused(tmp_path: Path) -> None:
+    job = Job.build(animals(class_names=["cat", "dog"]))
+    with pytest.raises(DataError, match="folders fox, which are no classes; accepted: cat, dog"):
+        client_data(job, 0, write_folder(tmp_path / "0", ["cat", "fox"], seed=0))
+
+
+def test_folders_are_not_numbered_by_guess(tmp_path: Path) -> None:
+    job = Job.build(animals(classes=3))
+    with pytest.raises(ConfigError, match="class_names"):
+        client_data(job, 0, write_folder(tmp_path / "0", ["cat", "fox"], seed=0))
+
+
+def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
+    job = Job.build(animals(class_names=["cat", "dog"]))
+    with pytest.raises(DataError, match="label 2 found, but there are 2 classes"):
+        client_data(job, 0, write_site(tmp_path / "0.npz", seed=0, classes=3))
+
+
+def test_class_names_must_name_each_class_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.class_names"):
+        Job.build(animals(classes=3, class_names=["cat", "dog"]))
+    twice = Job.build(animals(class_names=["cat", "cat", "dog"]))
+    with pytest.raises(ConfigError, match="names a class twice"):
+        client_data(twice, 0, write_folder(tmp_path / "0", ["cat", "dog"], seed=0))
+
+
+# What a server may ask for
+
+
+def permits(tmp_path: Path, **settings: Any) -> SiteSettings:
+    return SiteSettings(0, str(tmp_path), **settings)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"model": {"name": "os:system"}},
+        {"data": {"dataset": "os.path:exists"}},
+        {"run": {"method": "evil.package:Method"}},
+        {"future": {"deep": {"list": ["cnn", "os:system"]}}},
+    ],
+)
+def test_a_function_that_the_site_has_not_allowed_is_refused_before_anything_is_imported(
+    tmp_path: Path, table: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"which this site does not allow: .* --allow "):
+        permits(tmp_path, allow=("my.models:net",)).read(tomli_w.dumps(table))
+
+
+def test_an_allowed_function_and_built_in_models_pass(tmp_path: Path) -> None:
+    text = tomli_w.dumps({"model": {"name": "my.models:net"}, "run": {"device": "cuda:0"}})
+    assert permits(tmp_path, allow=("my.models:net",)).read(text).model.name == "my.models:net"
+    assert permits(tmp_path).read("[model]\nname = 'resnet8'\n").model.name == "resnet8"
+
+
+def test_a_site_opens_no_file_that_a_server_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="opens no files that the server names"):
+        permits(tmp_path).read("[data]\nsplit_file = '/etc/passwd'\n")
+    assert permits(tmp_path).read("[data]\ndir = '/etc'\n").data.dir == ""
+
+
+def test_a_server_of_another_version_is_refused_at_both_ends(tmp_path: Path) -> None:
+    screen: list[str] = []
+    federation = Federation(tmp_path, small())
+    with pytest.MonkeyPatch.context() as patch:
+        hello = Peers._hello
+
+        def older(self: Peers, node: int) -> Any:
+            message = hello(self, node)
+            records.read(message)["version"] = 1
+            return message
+
+        patch.setattr(Peers, "_hello", older)
+        with pytest.raises(EngineError, match="0 of 3 clients are connected"):
+            federation.run()
+    reason = "speaks protocol 1; client 0 has fedpurin"
+    assert any(reason in event["reason"] for event in federation.told("refused"))
+    for line in (federation.grid.state(0) / PROGRESS).read_text().splitlines():
+        screen.append(progress.describe_site(json.loads(line)))
+    assert any(reason in line for line in screen)
 
 
 # Starting
@@ -125,6 +239,22 @@ def test_a_federation_on_this_machine_checks_its_data_sets_first(tmp_path: Path)
     with pytest.raises(ConfigError, match='needs dataset = "own"'):
         commands.up(small(), out=tmp_path / "run", console=Screen(), data=["a.npz"] * 3)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_to_go_on_with_names_the_own_data_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write_site(tmp_path / f"site {i}.npz", seed=i) for i in range(3)]
+
+    def fail(*_: Any, **options: Any) -> None:
+        raise EngineError("out of power")
+
+    monkeypatch.setattr(engine, "run_job", fail)
+    with pytest.raises(EngineError) as told:
+        commands.up(own_config(), out=tmp_path / "run", console=Screen(), data=files)
+    command = shlex.split(str(told.value).partition("continue with: ")[2])
+    arguments = build_parser().parse_args(command[1:])
+    assert (arguments.resume, arguments.out, arguments.data) == (True, str(tmp_path / "run"), files)
 
 
 # What people read

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin.layout import Layout, read_gradients, read_parameters, write_parameters
-from fedpurin.methods import PFedSD
+from fedpurin.methods.pfedsd import PFedSD, Teacher
 from tiny import CLASSES, Federation, tiny_job, tiny_model
 
 DISTILL, TEMPERATURE = 0.7, 2.5
@@ -43,7 +43,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_copied_teacher(norms_fixed: bo
     teacher = copy.deepcopy(student)
     write_parameters(teacher, read_parameters(other))
     twin = copy.deepcopy(student)
-    memory = {"teacher": read_parameters(other)[None], "teacher_round": torch.tensor([[4]])}
+    memory = Teacher(read_parameters(other)[None], torch.tensor([[4]]))
 
     expected = by_hand(twin, teacher, x, y)
     expected.backward()  # type: ignore[no-untyped-call]
@@ -54,12 +54,12 @@ def test_the_loss_and_its_gradient_are_those_of_a_copied_teacher(norms_fixed: bo
     torch.testing.assert_close(read_gradients(student), read_gradients(twin), rtol=1e-5, atol=1e-6)
     for name, buffer in student.named_buffers():
         assert torch.equal(buffer, twin.get_buffer(name)), f"{name}: as after one pass of the student alone"
-    assert torch.equal(memory["teacher"][0], read_parameters(other))
+    assert torch.equal(memory.teacher[0], read_parameters(other))
 
 
 def test_the_teacher_adds_something_and_vanishes_with_lambda() -> None:
     student, other, x, y = models_and_batch()
-    memory = {"teacher": read_parameters(other)[None], "teacher_round": torch.tensor([[1]])}
+    memory = Teacher(read_parameters(other)[None], torch.tensor([[1]]))
     plain, with_teacher = PFedSD(distill=0.0), PFedSD(distill=1.0)
     assert with_teacher.loss(student, x, y, memory) > plain.loss(student, x, y, memory) + 1e-4
 
@@ -67,7 +67,8 @@ def test_the_teacher_adds_something_and_vanishes_with_lambda() -> None:
 def test_without_a_teacher_the_loss_is_cross_entropy() -> None:
     student, _, x, y = models_and_batch()
     method = PFedSD()
-    memory = method.memory(Layout.of(student), 1)
+    layout = Layout.of(student)
+    memory = method.memory(layout, layout.select(layout.where()), read_parameters(student)[None])
     expected = nn.functional.cross_entropy(copy.deepcopy(student)(x), y)
     assert torch.equal(method.loss(student, x, y, memory), expected)
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pytest
 import torch
+from law_cases import CASES
 from torch import Tensor
 
 from fedpurin import wire
 from fedpurin.core.bits import pack_bits
-from fedpurin.messages import Message, Uploads
-from fedpurin.methods import METHODS, FedPURIN, Method, Server
-from tiny import METHOD_CASES, case_name, row_of, some_fit, tiny_layout
+from fedpurin.messages import Delivery, Known, Message, Uploads
+from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
+from fedpurin.methods.base import NoMemory
+from fedpurin.methods.fedpurin import FedPURIN
+from fedpurin.methods.state import ServerState, TensorState
+from tiny import case_name, row_of, some_fit, tiny_layout
 
 N = 5
-WITH_MESSAGES = [m for m in METHOD_CASES if m.name != "separate"]
-every_method = pytest.mark.parametrize("method", METHOD_CASES, ids=case_name)
+WITH_MESSAGES = [m for m in CASES if m.name != "separate"]
+every_method = pytest.mark.parametrize("method", CASES, ids=case_name)
 every_sender = pytest.mark.parametrize("method", WITH_MESSAGES, ids=case_name)
 
 
@@ -29,44 +34,92 @@ def equal_messages(a: Message, b: Message) -> bool:
     return all(same(x, y) for x, y in pairs)
 
 
-def uploaded(method: Method, n: int = N, seed: int = 0) -> Message:
+def memory_of(method: AnyMethod, fit: Fit) -> TensorState:
+    memory: TensorState = method.memory(fit.layout, fit.selection, fit.start_nD)
+    return memory
+
+
+def uploaded(method: AnyMethod, n: int = N, seed: int = 0) -> Message:
     fit = some_fit(method, n, seed)
-    message, _ = method.upload(fit, method.memory(fit.layout, n))
+    message, _ = method.upload(fit, memory_of(method, fit))
     assert message is not None
     return message
 
 
-def server_after(method: Method, t: int, absent: tuple[int, ...] = ()) -> Server:
-    """The server after everybody but `absent` took part in round t."""
+def rounded(message: Message) -> Tensor:
+    """float32 on the wire changes nothing."""
+    return message.values_nd
+
+
+def uploads_of(method: AnyMethod, absent: tuple[int, ...] = ()) -> Uploads:
     message = uploaded(method)
     present = [i for i in range(N) if i not in absent]
     packed = None if message.critical_nd is None else pack_bits(message.critical_nd[present])
-    confirmed = torch.tensor([0 if i in absent else t for i in range(N)])
     samples = torch.tensor([10 + i for i in present])
-    uploads = Uploads(present, message.values_nd[present], packed, samples)
-    return method.aggregate({"confirmed": confirmed}, uploads, t)
+    return Uploads(
+        present,
+        message.values_nd[present].clone(),
+        packed,
+        samples,
+        some_fit(method, 1).selection,
+        N,
+        rounded,
+    )
+
+
+@dataclass(frozen=True)
+class ServerAfter:
+    """The server after everybody but `absent` took part in round t."""
+
+    method: AnyMethod
+    t: int = 2
+    absent: tuple[int, ...] = ()
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        return uploads_of(self.method, self.absent)
+
+    @cached_property
+    def state(self) -> ServerState:
+        fit = some_fit(self.method, N)
+        start = self.method.server(fit.selection, N, fit.selection.take(fit.start_nD)[0])
+        state: ServerState = self.method.aggregate(start, self.uploads, self.t)
+        return state
+
+    def known(self, client: int) -> Known:
+        if client in self.absent:
+            return Known(0, None)
+        row = self.uploads.clients.index(client)
+        return Known(self.t, None if self.uploads.packed_nb is None else self.uploads.packed_nb[row])
+
+    def reply(self, client: int) -> Message:
+        reply = self.method.reply(self.state, client, self.known(client))
+        assert reply is not None
+        return reply
+
+    def delivery(self, client: int, message: Message | None = None) -> Delivery:
+        selection = some_fit(self.method, N).selection
+        return Delivery(message or self.reply(client), selection, self.known(client).round, self.t)
 
 
 @every_sender
-def test_an_upload_of_many_is_the_uploads_of_each(method: Method) -> None:
+def test_an_upload_of_many_is_the_uploads_of_each(method: AnyMethod) -> None:
     fit = some_fit(method, N)
-    together, memory = method.upload(fit, method.memory(fit.layout, N))
+    together, memory = method.upload(fit, memory_of(method, fit))
     assert together is not None
     for i in range(N):
-        alone, memory_i = method.upload(row_of(fit, i), method.memory(fit.layout, 1))
+        alone, memory_i = method.upload(row_of(fit, i), memory_of(method, row_of(fit, i)))
         assert alone is not None
         assert equal_messages(together.row(i), alone)
-        for name in memory_i:
-            assert torch.equal(memory[name][i : i + 1], memory_i[name])
+        assert_rows(memory, memory_i, i)
 
 
 @every_sender
-def test_a_download_of_many_is_the_downloads_of_each(method: Method) -> None:
-    fit, server = some_fit(method, N), server_after(method, t=2)
+def test_a_download_of_many_is_the_downloads_of_each(method: AnyMethod) -> None:
+    fit, server = some_fit(method, N), ServerAfter(method)
     replies = []
     for i in range(N):
-        reply = method.reply(server, i)
-        assert reply is not None
+        reply = server.reply(i)
         full = torch.ones_like(reply.values_nd, dtype=torch.bool)
         replies.append(replace(reply, support_nd=full if reply.support_nd is None else reply.support_nd))
     critical = [r.critical_nd for r in replies if r.critical_nd is not None]
@@ -75,41 +128,106 @@ def test_a_download_of_many_is_the_downloads_of_each(method: Method) -> None:
         torch.cat(critical) if critical else None,
         torch.cat([r.support_nd for r in replies if r.support_nd is not None]),
     )
-    together, _ = method.download(fit.end_nD, stacked, method.memory(fit.layout, N), fit.selection)
+    together, after = method.download(fit.end_nD, server.delivery(0, stacked), memory_of(method, fit))
     for i in range(N):
-        memory = method.memory(fit.layout, 1)
-        alone, _ = method.download(fit.end_nD[i : i + 1], replies[i], memory, fit.selection)
+        memory = memory_of(method, row_of(fit, i))
+        alone, after_i = method.download(fit.end_nD[i : i + 1], server.delivery(i, replies[i]), memory)
         assert torch.equal(together[i : i + 1], alone)
+        assert_rows(after, after_i, i)
+
+
+def assert_rows(of_many: TensorState, of_one: TensorState, i: int) -> None:
+    assert of_many.tensors().keys() == of_one.tensors().keys()
+    for name, tensor in of_one.tensors().items():
+        assert torch.equal(of_many.tensors()[name][i : i + 1], tensor), name
 
 
 @every_method
-def test_hooks_leave_their_inputs_and_the_random_state_alone(method: Method) -> None:
+def test_where_trainings_of_many_start_and_end_is_where_each_does(method: AnyMethod) -> None:
     fit = some_fit(method, N)
-    memory, server = method.memory(fit.layout, N), server_after(method, t=2) if fit.selection.d else {}
-    inputs = {"start": fit.start_nD, "end": fit.end_nD, "gradient": fit.gradient_nD, **memory}
+    memory = memory_of(method, fit)
+    start = method.start(fit.start_nD, fit.selection, memory)
+    personal = method.personal_start(fit.end_nD, memory)
+    used, after = method.in_use(fit, memory)
+    for i in range(N):
+        row, memory_i = row_of(fit, i), memory_of(method, row_of(fit, i))
+        assert torch.equal(start[i : i + 1], method.start(row.start_nD, row.selection, memory_i))
+        personal_i = method.personal_start(row.end_nD, memory_i)
+        assert same(None if personal is None else personal[i : i + 1], personal_i)
+        used_i, after_i = method.in_use(row, memory_i)
+        assert same(None if used is None else used[i : i + 1], used_i)
+        assert_rows(after, after_i, i)
+
+
+@every_method
+def test_hooks_leave_their_inputs_and_the_random_state_alone(method: AnyMethod) -> None:
+    fit = some_fit(method, N)
+    memory = memory_of(method, fit)
+    inputs = {"start": fit.start_nD, "end": fit.end_nD, "gradient": fit.gradient_nD, **memory.tensors()}
+    assert fit.personal_nD is not None
+    inputs["personal"] = fit.personal_nD
     before = {name: tensor.clone() for name, tensor in inputs.items()}
+    server = ServerAfter(method)
+    state = server.state.tensors() if fit.selection.d else {}
+    kept = {name: tensor.clone() for name, tensor in state.items()}
     random_state = torch.get_rng_state()
+    method.start(fit.start_nD, fit.selection, memory)
+    method.personal_start(fit.end_nD, memory)
+    method.in_use(fit, memory)
     message, _ = method.upload(fit, memory)
     if message is not None:
-        kept = {name: tensor.clone() for name, tensor in server.items()}
+        values = message.values_nd.clone()
+        method.sent(memory, message, torch.zeros_like(values))
+        assert torch.equal(message.values_nd, values)
         for client in range(N):
-            reply = method.reply(server, client)
-            assert reply is not None
-            method.download(fit.end_nD[client : client + 1], reply, {}, fit.selection)
-        assert all(torch.equal(kept[name], server[name]) for name in server)
+            row = memory_of(method, row_of(fit, client))
+            delivery = Delivery(server.reply(client), fit.selection, server.known(client).round, server.t)
+            method.download(fit.end_nD[client : client + 1], delivery, row)
+        assert all(torch.equal(kept[name], state[name]) for name in state)
     assert all(torch.equal(before[name], inputs[name]) for name in inputs)
     assert torch.equal(random_state, torch.get_rng_state())
 
 
 @every_sender
+@pytest.mark.parametrize("absent", [(), (1, 3)])
+def test_aggregation_changes_nothing_but_the_matrices_it_may_reuse(
+    method: AnyMethod, absent: tuple[int, ...]
+) -> None:
+    """Those are `uploads.values_nd` and the state's spare matrix."""
+    first = ServerAfter(method).state
+    uploads = uploads_of(method, absent)
+    spare = first.spare()
+    given = {name: x for name, x in first.tensors().items() if x is not spare}
+    given |= {"samples": uploads.samples_n}
+    if uploads.packed_nb is not None:
+        given["packed"] = uploads.packed_nb
+    before = {name: tensor.clone() for name, tensor in given.items()}
+    clients = list(uploads.clients)
+    method.aggregate(first, uploads, 3)
+    assert all(torch.equal(before[name], given[name]) for name in given)
+    assert uploads.clients == clients
+
+
+@every_sender
+def test_a_server_state_survives_its_tensors(method: AnyMethod) -> None:
+    """What a checkpoint keeps is enough to answer everybody with the same bits."""
+    server = ServerAfter(method, absent=(2,))
+    restored = type(server.state).of({k: v.clone() for k, v in server.state.tensors().items()})
+    for client in range(N):
+        reply = method.reply(restored, client, server.known(client))
+        assert reply is not None
+        assert equal_messages(reply, server.reply(client))
+
+
+@every_sender
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_messages_survive_the_wire(method: Method, direction: str) -> None:
+def test_messages_survive_the_wire(method: AnyMethod, direction: str) -> None:
     """Same values to the bit, same mask, and the same values travelling, after bytes and back."""
     message = uploaded(method)
     d = message.values_nd.shape[1]
-    server = server_after(method, t=2, absent=(3,))
+    server = ServerAfter(method, absent=(3,))
     for client in range(N):
-        row = message.row(client) if direction == "up" else method.reply(server, client)
+        row = message.row(client) if direction == "up" else server.reply(client)
         assert row is not None
         assert row.values_nd.dtype == torch.float32
         address = wire.Address(b"12345678", d, 2, client, direction)  # type: ignore[arg-type]
@@ -124,29 +242,28 @@ def test_messages_survive_the_wire(method: Method, direction: str) -> None:
 
 
 @every_sender
-def test_a_reply_means_the_same_before_and_after_the_wire(method: Method) -> None:
+def test_a_reply_means_the_same_before_and_after_the_wire(method: AnyMethod) -> None:
     """A receiver sees `support_nd = None` where all values travelled, however the sender put it."""
-    fit, server = some_fit(method, N), server_after(method, t=2, absent=(3,))
+    fit, server = some_fit(method, N), ServerAfter(method, absent=(3,))
     for client in range(N):
-        reply = method.reply(server, client)
-        assert reply is not None
+        reply = server.reply(client)
         address = wire.Address(b"12345678", reply.values_nd.shape[1], 2, client, "down")
         arrived = wire.decode(wire.encode(reply, address).data, address).message
         own = fit.end_nD[client : client + 1]
-        sent_D, _ = method.download(own, reply, {}, fit.selection)
-        arrived_D, _ = method.download(own, arrived, {}, fit.selection)
+        memory = memory_of(method, row_of(fit, client))
+        sent_D, after_sent = method.download(own, server.delivery(client, reply), memory)
+        arrived_D, after_arrived = method.download(own, server.delivery(client, arrived), memory)
         assert torch.equal(sent_D, arrived_D)
+        assert_rows(after_sent, after_arrived, 0)
 
 
 @every_sender
-def test_downloads_touch_exchanged_parameters_only(method: Method) -> None:
-    fit, server = some_fit(method, N), server_after(method, t=2)
+def test_downloads_touch_exchanged_parameters_only(method: AnyMethod) -> None:
+    fit, server = some_fit(method, N), ServerAfter(method)
     private = ~method.exchanged(fit.layout)
     for client in range(N):
-        reply = method.reply(server, client)
-        assert reply is not None
         own = fit.end_nD[client : client + 1]
-        after, _ = method.download(own, reply, {}, fit.selection)
+        after, _ = method.download(own, server.delivery(client), memory_of(method, row_of(fit, client)))
         assert torch.equal(after[:, private], own[:, private])
 
 
@@ -154,13 +271,15 @@ def test_separate_says_nothing() -> None:
     method = METHODS["separate"]()
     fit = some_fit(method, N)
     assert fit.selection.d == 0
-    assert method.upload(fit, {})[0] is None
-    assert method.reply({"confirmed": torch.ones(N, dtype=torch.int64)}, 0) is None
+    assert method.upload(fit, NoMemory())[0] is None
+    assert method.reply(ServerState(), 0, Known(1, None)) is None
 
 
 @every_method
-def test_before_anything_was_aggregated_there_is_no_reply(method: Method) -> None:
-    assert method.reply({"confirmed": torch.zeros(N, dtype=torch.int64)}, 0) is None
+def test_before_anything_was_aggregated_there_is_no_reply(method: AnyMethod) -> None:
+    fit = some_fit(method, N)
+    server = method.server(fit.selection, N, fit.selection.take(fit.start_nD)[0])
+    assert method.reply(server, 0, Known(0, None)) is None
 
 
 KINDS = [
@@ -173,13 +292,16 @@ KINDS = [
     ("fedpurin", {}, {"body", "head"}),
     ("fedpurin", {"exchange_norm": "whole"}, {"body", "head", "norm"}),
     ("fedpurin", {"exchange_norm": "selected"}, {"body", "head", "norm"}),
+    ("fedfrugal", {}, {"body", "head"}),
+    ("examples.methods.fedprox:FedProx", {}, {"body", "head", "norm"}),
+    ("examples.methods.ditto:Ditto", {}, {"body", "head", "norm"}),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "kinds"), KINDS)
 def test_which_kinds_of_parameters_travel(name: str, options: dict[str, str], kinds: set[str]) -> None:
     layout = tiny_layout()
-    travels = METHODS[name](**options).exchanged(layout)
+    travels = find_method(name)(**options).exchanged(layout)
     for layer in layout.layers:
         span = travels[layer.start : layer.start + layer.size]
         assert span.all() if layer.kind in kinds else not span.any(), layer.name

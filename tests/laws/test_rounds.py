@@ -7,21 +7,26 @@ from typing import Any
 
 import pytest
 import torch
+from law_cases import CASES, NAMES, uses_the_merged_model
 from torch import Tensor
 
 import reference
 from fedpurin import wire
-from fedpurin.config import METHOD_NAMES
 from fedpurin.errors import EngineError, MismatchError, WireError
 from fedpurin.messages import Message
-from fedpurin.methods import FedCAC, FedPURIN, Method
-from tiny import METHOD_CASES, Federation, case_name, job_for, tiny_job
+from fedpurin.methods import AnyMethod
+from fedpurin.methods.fedcac import FedCAC
+from fedpurin.methods.fedpurin import FedPURIN
+from tiny import Federation, case_name, job_for, tiny_job
 
 BETA = 3  # of tiny.job_for
 TOLERANCE = 2e-6  # float32 sums of four values, none above 4
-every_method = pytest.mark.parametrize("method", METHOD_CASES, ids=case_name)
-with_masks = pytest.mark.parametrize("method", [m for m in METHOD_CASES if m.has_masks], ids=case_name)
-every_name = pytest.mark.parametrize("name", METHOD_NAMES)
+every_method = pytest.mark.parametrize("method", CASES, ids=case_name)
+# the others have definitions of their own: test_fedfrugal.py, test_examples.py
+MERGERS = [m for m in CASES if uses_the_merged_model(m)]
+every_merger = pytest.mark.parametrize("method", MERGERS, ids=case_name)
+with_masks = pytest.mark.parametrize("method", [m for m in CASES if m.has_masks], ids=case_name)
+every_name = pytest.mark.parametrize("name", NAMES)
 
 
 def rows_of(fed: Federation) -> tuple[list[int], list[list[float]], list[list[bool]], list[float]]:
@@ -43,7 +48,7 @@ def own_exchanged(fed: Federation, client: int) -> list[float]:
 
 
 def fill(
-    method: Method, merged: list[float], mask: list[bool], sent: list[bool], own: list[float]
+    method: AnyMethod, merged: list[float], mask: list[bool], sent: list[bool], own: list[float]
 ) -> list[float]:
     """FedPURIN's options for coordinates outside the client's mask."""
     if isinstance(method, FedPURIN) and method.noncritical == "local":
@@ -53,7 +58,7 @@ def fill(
     return merged
 
 
-def expected_models(fed: Federation, method: Method, t: int) -> dict[int, list[float]]:
+def expected_models(fed: Federation, method: AnyMethod, t: int) -> dict[int, list[float]]:
     """The exchanged parameters of every participant after the reply, by definition."""
     clients, values, masks, samples = rows_of(fed)
     if not method.has_masks:
@@ -77,8 +82,8 @@ def assert_model(found: Tensor, expected: list[float]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=TOLERANCE)
 
 
-@every_method
-def test_every_client_ends_a_round_with_the_model_that_is_defined(method: Method) -> None:
+@every_merger
+def test_every_client_ends_a_round_with_the_model_that_is_defined(method: AnyMethod) -> None:
     """Before (1, 2), at (3) and after (4) beta; batch-norm parameters and all else that stays is its own."""
     fed = Federation(job_for(method))
     stays = ~method.exchanged(fed.job.layout)
@@ -93,7 +98,7 @@ def test_every_client_ends_a_round_with_the_model_that_is_defined(method: Method
 
 
 @with_masks
-def test_a_client_alone_keeps_its_critical_values_and_is_not_sent_them(method: Method) -> None:
+def test_a_client_alone_keeps_its_critical_values_and_is_not_sent_them(method: AnyMethod) -> None:
     fed = Federation(job_for(method))
     alone_early = False
     for t in (1, 2, 3, 4):
@@ -115,7 +120,7 @@ def test_a_client_alone_keeps_its_critical_values_and_is_not_sent_them(method: M
 
 
 @pytest.mark.parametrize("method", [FedPURIN(), FedPURIN(average="support"), FedCAC()], ids=case_name)
-def test_an_absent_client_gets_the_newest_mean_and_its_own_critical_part(method: Method) -> None:
+def test_an_absent_client_gets_the_newest_mean_and_its_own_critical_part(method: AnyMethod) -> None:
     """Outside the mask it last sent: theta_bar of the round it missed. Inside: as merged back then."""
     fed = Federation(job_for(method))
     fed.round(1)
@@ -132,8 +137,8 @@ def test_an_absent_client_gets_the_newest_mean_and_its_own_critical_part(method:
     assert_model(exchanged(fed, fed.merged(2)), expected)
 
 
-@every_method
-def test_a_client_never_seen_gets_the_mean_everywhere(method: Method) -> None:
+@every_merger
+def test_a_client_never_seen_gets_the_mean_everywhere(method: AnyMethod) -> None:
     fed = Federation(job_for(method))
     own = own_exchanged(fed, 3)
     fed.round(1, [0, 1, 2])
@@ -150,7 +155,7 @@ def test_a_client_never_seen_gets_the_mean_everywhere(method: Method) -> None:
 
 def everything(fed: Federation) -> dict[str, Tensor]:
     """All that a federation knows, by name."""
-    server = {f"server.{name}": tensor for name, tensor in fed.hub.server.items()}
+    server = {f"server.{name}": tensor for name, tensor in fed.hub.state().items()}
     return server | {f"{c}.{name}": x for c, state in fed.states.items() for name, x in state.items()}
 
 
@@ -232,7 +237,7 @@ def test_a_server_that_was_saved_and_restored_goes_on_with_the_same_bytes(name: 
 
 
 @every_method
-def test_the_ledger_is_the_bytes_that_were_handed_over(method: Method) -> None:
+def test_the_ledger_is_the_bytes_that_were_handed_over(method: AnyMethod) -> None:
     fed = Federation(job_for(method))
     fed.round(1)
     fed.round(2, [3, 0])
@@ -281,7 +286,7 @@ def test_uploads_that_are_not_due_are_refused() -> None:
     fed.round(1)
     fed.hub.begin(2, [0, 1])
     good = {c: fed.work(c, 2) for c in (0, 1)}
-    before = {k: v.clone() for k, v in fed.hub.server.items()}
+    before = {k: v.clone() for k, v in fed.hub.state().items()}
     fed.hub.take_ledger()
     for client, work in ((2, good[0]), (1, good[0])):  # not asked; another client's bytes
         with pytest.raises(MismatchError):
@@ -290,7 +295,7 @@ def test_uploads_that_are_not_due_are_refused() -> None:
         fed.hub.accept(0, None, good[0].meta)
     assert fed.hub.metas == {}
     assert fed.hub.take_ledger() == []
-    assert_same(before, fed.hub.server)
+    assert_same(before, fed.hub.state())
     fed.hub.accept(0, good[0].upload, good[0].meta)
     with pytest.raises(MismatchError, match="two"):
         fed.hub.accept(0, good[0].upload, good[0].meta)

@@ -41,6 +41,10 @@ class Spec:
     participation: float = 1.0
     stop_after: int | None = None  # half-way: no result.json, no closing line
     torn: bool = False  # leave half a line at the end of both files
+    dataset: str = "fashion-mnist"
+    model: str = "resnet8"
+    curve: tuple[float, ...] = ()  # the accuracy of every client in each round, at every moment
+    layers: tuple[str, ...] = ()  # other names for the exchanged layers
 
 
 def make_run(path: Path, spec: Spec) -> Path:
@@ -48,6 +52,8 @@ def make_run(path: Path, spec: Spec) -> Path:
     path.mkdir(parents=True)
     rng = np.random.default_rng([spec.seed, sum(spec.method.encode())])
     layers = [dict(zip(("name", "shape", "kind", "exchanged"), row, strict=True)) for row in LAYERS]
+    for name, layer in zip(spec.layers, [layer for layer in layers if layer["exchanged"]], strict=False):
+        layer["name"] = name
     for layer in layers:
         layer["size"] = int(np.prod(layer["shape"]))
     counts = _class_counts(spec)
@@ -86,13 +92,13 @@ def _write_static(path: Path, spec: Spec, layers: list[dict[str, Any]], counts: 
             "participation": spec.participation,
         },
         "data": {
-            "dataset": "fashion-mnist",
+            "dataset": spec.dataset,
             "partition": "dirichlet",
             "alpha": spec.alpha,
             "train_samples": 200,
             "test_samples": 100,
         },
-        "model": {"name": "resnet8"},
+        "model": {"name": spec.model},
         "train": {"epochs": 5, "batch_size": 100, "lr": 0.1, "momentum": 0.9},
         "method": {"tau": spec.tau, "beta": spec.beta, "score": "gradient", "hessian": False},
         "wire": {"values": "float32", "pack": False, "feedback": False},
@@ -121,7 +127,7 @@ def _write_static(path: Path, spec: Spec, layers: list[dict[str, Any]], counts: 
         "test_samples": [100] * spec.clients,
         "train_counts": counts.tolist(),
         "test_counts": (counts // 2).tolist(),
-        "split_fingerprint": f"split-{spec.seed}-{spec.clients}-{spec.alpha}",
+        "split_fingerprint": f"split-{spec.seed}-{spec.clients}-{spec.alpha}-{spec.dataset}",
     }
     (path / "clients.json").write_text(json.dumps(people))
 
@@ -141,15 +147,15 @@ def _rounds(
         size = max(1, round(spec.participation * spec.clients))
         ids = sorted(rng.choice(spec.clients, size, replace=False).tolist())
         level = FINAL.get(spec.method, 0.85) - 0.45 * np.exp(-3 * t / max(spec.rounds, 2))
-        base = level + ease + luck
+        base = np.full(spec.clients, spec.curve[t - 1]) if spec.curve else level + ease + luck
         line: dict[str, Any] = {
             "round": t,
             "clients": ids,
             "failed": [],
-            "trained": _moment(rng, base, ids),
-            "upload": _moment(rng, base - 0.01, ids),
+            "trained": _moment(rng, base, ids, spec),
+            "upload": _moment(rng, base if spec.curve else base - 0.01, ids, spec),
         }
-        line["merged"] = _merged(rng, base, {i: waiting.pop(i) for i in ids if i in waiting})
+        line["merged"] = _merged(rng, base, {i: waiting.pop(i) for i in ids if i in waiting}, spec)
         if spec.method in ("fedpurin", "fedcac"):
             line |= _groups(spec, rng, t, ids, similarity, layers)
         line["seconds"] = {
@@ -168,21 +174,29 @@ def _rounds(
             {
                 "round": spec.rounds + 1,
                 "final": True,
-                "merged": _merged(rng, base, waiting),
+                "merged": _merged(rng, base, waiting, spec),
                 "seconds": {"round": 0.4},
             }
         )
     return metrics, ledger
 
 
-def _moment(rng: np.random.Generator, base: np.ndarray, ids: list[int]) -> dict[str, Any]:
+def _moment(rng: np.random.Generator, base: np.ndarray, ids: list[int], spec: Spec) -> dict[str, Any]:
     accuracy = np.clip(base[ids] + rng.normal(0, 0.015, len(ids)), 0.0, 1.0).round(2)
+    if spec.curve:
+        accuracy = base[ids]
     return {"accuracy": accuracy.tolist(), "loss": (2 * (1 - accuracy)).round(4).tolist()}
 
 
-def _merged(rng: np.random.Generator, base: np.ndarray, waiting: dict[int, int]) -> dict[str, Any]:
+def _merged(
+    rng: np.random.Generator, base: np.ndarray, waiting: dict[int, int], spec: Spec
+) -> dict[str, Any]:
     ids = sorted(waiting)
-    return {"clients": ids, "round": [waiting[i] for i in ids], **_moment(rng, base - 0.03, ids)}
+    return {
+        "clients": ids,
+        "round": [waiting[i] for i in ids],
+        **_moment(rng, base if spec.curve else base - 0.03, ids, spec),
+    }
 
 
 def _similarity(counts: np.ndarray) -> np.ndarray:
@@ -297,7 +311,7 @@ def _result(spec: Spec, metrics: list[dict[str, Any]], ledger: list[dict[str, An
     seconds = sum(line["seconds"]["round"] for line in metrics)
     return {
         "method": spec.method,
-        "dataset": "fashion-mnist",
+        "dataset": spec.dataset,
         "alpha": spec.alpha,
         "seed": spec.seed,
         "rounds": spec.rounds,

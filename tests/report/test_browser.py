@@ -11,8 +11,10 @@ import pytest
 from browser import Browser, find_chromium
 from make_run import Spec, make_run
 
-from fedpurin.report import load_run, write_report
-from fedpurin.report.series import client_order, cumulative_mib
+from fedpurin.report import write_report
+from fedpurin.report.series import client_order
+from fedpurin.runs.run import load_run
+from fedpurin.runs.traffic import cumulative_mib
 
 pytestmark = pytest.mark.slow  # a browser takes more than a few seconds
 
@@ -20,6 +22,7 @@ ALL = [
     "accuracy",
     "gain",
     "traffic",
+    "reach",
     "cost",
     "bytes",
     "classes",
@@ -255,6 +258,50 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: Browser, page: Pat
     )
     assert browser.run(COLLISIONS) == []
     assert browser.errors == []
+
+
+def test_on_a_phone_every_label_is_inside_its_picture(browser: Browser, page: Path) -> None:
+    browser.size(390, 844, phone=True)
+    browser.open(page)
+    cut = browser.run("""[...document.querySelectorAll('.plot')].flatMap((plot) => {
+        const frame = plot.getBoundingClientRect();
+        const texts = [...plot.querySelectorAll('.annotation-text, .xtitle, .ytitle, .xtick text')];
+        return texts.filter((text) => text.textContent).filter((text) => {
+            const box = text.getBoundingClientRect();
+            return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
+        }).map((text) => plot.closest('section').id + ': ' + text.textContent);
+    })""")
+    assert cut == []
+    totals = browser.run("[...document.querySelectorAll('#cost .annotation-text')].map((t) => t.textContent)")
+    assert totals == ["3.81"] * 8 + ["3.93", "2.97", "1.99", "2.97"]  # MiB, as in the table
+
+
+def test_layers_named_by_numbers_have_their_percentage_beside_them(browser: Browser, tmp_path: Path) -> None:
+    names = ("4.weight", "2.weight", "0.weight", "1.weight", "3.bias")
+    run = make_run(tmp_path / "run", Spec(clients=3, rounds=6, tau=0.5, layers=names))
+    browser.size(1280, 900)
+    browser.open(write_report([run], tmp_path / "report.html"))
+    rows = browser.run("""(() => {
+        const plot = document.querySelector('#coverage .plot');
+        const place = (text) => ({ y: text.getBoundingClientRect().top, text: text.textContent });
+        const notes = [...plot.querySelectorAll('.annotation-text')].map(place);
+        const shares = notes.filter((note) => note.text.includes('%'));
+        return [...plot.querySelectorAll('.ytick text')].map(place).map((row) => {
+            shares.sort((a, b) => Math.abs(a.y - row.y) - Math.abs(b.y - row.y));
+            return [row.text, parseInt(shares[0].text)];
+        });
+    })()""")
+    # the head's layers fall to 0.5 * (0.7 + 0.3 * exp(-6 / 20)) = 46 %
+    assert rows == [["4", 50], ["2", 50], ["0", 50], ["1", 46], ["3.bias", 46]]
+
+
+def test_the_table_of_traffic_to_accuracy_follows_the_moment(shown: Browser) -> None:
+    cell = "document.querySelector('#reach tr[data-method=fedpurin] td[data-key=last_rounds]').textContent"
+    before = shown.run(cell)
+    choose(shown, ".bar", "moment", "merged")
+    shown.until(f"{cell} !== '{before}'")
+    caption = shown.run("document.querySelector('#reach caption').textContent")
+    assert "until accuracy after merging reaches a level" in caption
 
 
 def test_printing_gives_pages_and_leaves_the_screen_as_it_was(shown: Browser, tmp_path: Path) -> None:

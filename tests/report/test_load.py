@@ -12,7 +12,7 @@ import pytest
 from make_run import Spec, make_run
 
 from fedpurin.errors import RunError
-from fedpurin.report.load import MOMENTS, find_runs, load_run
+from fedpurin.runs.run import MOMENTS, find_runs, load_run
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:

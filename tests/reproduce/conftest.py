@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,12 @@ from rich.console import Console
 
 from fedpurin.reproduce.command import add_arguments, run
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def experiments(tmp_path: Path) -> Path:
-    """An experiments folder with the paper's numbers and an empty store."""
+    """An experiments folder without results."""
     folder = tmp_path / "experiments"
     folder.mkdir()
-    shutil.copy(CHECKOUT / "experiments" / "paper.toml", folder)
     return folder
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedpurin.config import Config
-from fedpurin.reproduce.cells import cell_key
+from fedpurin.reproduce.scales import option
+from fedpurin.runs.setting import cell_key
 
 MIB = 2**20
 Reproduce = Callable[..., tuple[int, str]]
@@ -30,7 +31,8 @@ def make_line(
     offsets = noise * np.linspace(-1, 1, config.run.clients)
     row = [round(1e4 * (accuracy + offset)) for offset in offsets]
     after = down if down_after is None else down_after
-    downs = [down if t <= config.method.beta else after for t in range(1, rounds + 1)]
+    beta = option(config, "beta") or rounds
+    downs = [down if t <= beta else after for t in range(1, rounds + 1)]
     return {
         "key": cell_key(config),
         "config": config.as_dict(),
@@ -47,7 +49,7 @@ def make_line(
             "down": downs,
             "up_paper": [up] * rounds,
             "down_paper": downs,
-            "outside": [400 if t <= config.method.beta else 100 for t in range(1, rounds + 1)],
+            "outside": [400 if t <= beta else 100 for t in range(1, rounds + 1)],
         },
         "kept": {},
         "groups": None,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,14 @@ from reproduce_tools import Reproduce, make_line
 from fedpurin.cli.main import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, DataError, RunError
-from fedpurin.reproduce.accuracy import Source
-from fedpurin.reproduce.command import TABLES, WHAT, block
+from fedpurin.reproduce.command import SHOWN, TABLES, WHAT, block, experiments_folder
 from fedpurin.reproduce.docs import BLOCK, regenerate
 from fedpurin.reproduce.figures import figure_name
-from fedpurin.reproduce.paper import Paper
+from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts, unpack_counts
-from fedpurin.reproduce.scales import SCALES, Request
+from fedpurin.reproduce.scales import SCALES, Request, option, trains_as_published
+from fedpurin.reproduce.source import Source
 from fedpurin.reproduce.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -35,15 +37,22 @@ TINY = [
 ]
 
 
-def fill(folder: Path, scale: str = "mini", alpha: float = 0.5, seeds: tuple[int, ...] = (1, 2)) -> Store:
-    """A store with made-up results for every recipe at this scale."""
-    store = Store(folder / "results")
-    request = Request(scale=scale, alphas=(alpha,), seeds=seeds)
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with made-up results for every recipe at mini scale, which no test may change."""
+    store = Store(tmp_path_factory.mktemp("made-up") / "results")
     for recipe in RECIPES.values():
-        for number, cell in enumerate(recipe.cells(request)):
+        for number, cell in enumerate(recipe.cells(Request(scale="mini", alphas=(0.5,), seeds=(1, 2)))):
             if store.record(cell.config) is None:
                 store.append("runs", make_line(cell.config, 0.6 + 0.01 * (number % 9), noise=0.05))
-    return store
+    return store.folder
+
+
+@pytest.fixture
+def full(experiments: Path, made_up: Path) -> Path:
+    """An experiments folder with those results."""
+    shutil.copytree(made_up, experiments / "results")
+    return experiments
 
 
 def test_the_command_loads_neither_torch_nor_matplotlib_for_its_help() -> None:
@@ -58,7 +67,8 @@ def test_every_recipe_can_be_asked_for() -> None:
 def test_the_papers_scale_is_the_papers_experiment() -> None:
     cells = RECIPES["table-accuracy"].cells(Request(scale="paper"))
     assert len({cell.key for cell in cells}) == 7 * 9 * 3  # methods x settings x seeds
-    assert {(c.config.run.rounds, c.config.method.beta) for c in cells} == {(200, 100), (300, 170)}
+    betas = {(c.config.run.rounds, option(c.config, "beta")) for c in cells}
+    assert betas == {(200, 100), (300, 170), (200, None), (300, None)}  # None: FedAvg and others have none
     assert {c.config.run.clients for c in cells} == {20}
 
 
@@ -115,29 +125,27 @@ def test_bad_requests_name_the_value_and_the_remedy(
 
 
 @pytest.mark.parametrize(
-    "name", [*TABLES, "claims", "inventory", "first-rounds", "table-floor", "table-cost", "table-kept"]
+    "name", [*TABLES, *(name for name in SHOWN if not name.startswith("figure")), "check-norms"]
 )
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("results", [False, True])
 def test_every_table_can_be_made_from_a_full_and_from_an_empty_store(
-    name: str, full: bool, experiments: Path, tmp_path: Path, reproduce: Reproduce
+    name: str, results: bool, experiments: Path, made_up: Path, tmp_path: Path, reproduce: Reproduce
 ) -> None:
-    if full:
-        fill(experiments)
+    if results:
+        shutil.copytree(made_up, experiments / "results")
     out = tmp_path / "out"
     code, _ = reproduce(
         name, "--scale", "mini", "--alpha", "0.5", "--seeds", "1,2", "--no-run", "--out", str(out)
     )
     assert code == 0
-    assert (out / f"{name}.md").read_text().startswith("|")
-    assert "\\begin{tabular}" in (out / f"{name}.tex").read_text()
+    is_text = name.startswith("findings")
+    assert (out / f"{name}.md").read_text().startswith("- " if is_text else "|")
+    assert ("\\begin{tabular}" in (out / f"{name}.tex").read_text()) != is_text
 
 
 @pytest.mark.parametrize("name", ["figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau"])
-def test_figures_come_as_png_and_pdf(
-    name: str, experiments: Path, tmp_path: Path, reproduce: Reproduce
-) -> None:
+def test_figures_come_as_png_and_pdf(name: str, full: Path, tmp_path: Path, reproduce: Reproduce) -> None:
     pytest.importorskip("matplotlib")
-    fill(experiments)
     out = tmp_path / "out"
     reproduce(name, "--scale", "mini", "--alpha", "0.5", "--seeds", "1,2", "--no-run", "--out", str(out))
     stem = f"{name.removeprefix('figure-')}-mini-a0.5"
@@ -151,10 +159,7 @@ def test_a_figure_is_named_after_what_was_set_even_if_that_is_a_path() -> None:
     assert figure_name("bytes", source) == "bytes-mini-t4-split_file_my_split_a.json"
 
 
-def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(
-    experiments: Path, reproduce: Reproduce
-) -> None:
-    fill(experiments)
+def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(full: Path, reproduce: Reproduce) -> None:
     _, text = reproduce("claims")
     for claim in (
         "FedPURIN above FedBN in 5 of 9",
@@ -192,6 +197,60 @@ def test_only_runs_that_train_as_the_paper_does_hint_at_a_claim(
     assert "α=0.1" not in line  # two local steps, for bytes
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"partition": "dirichlet-disjoint"}},
+        {"run": {"participation": 0.5}},
+        {"run": {"clients": 5}},
+        {"data": {"test_samples": 10}},
+        {"train": {"momentum": 0.0}},
+        {"wire": {"values": "int8"}},
+        {"method": {"tau": 0.2}},
+    ],
+)
+def test_a_run_with_anything_changed_does_not_train_as_published(
+    changes: dict[str, dict[str, object]],
+) -> None:
+    config = Request(scale="paper", rounds=60).config("cifar-10", 0.5, 2, "fedpurin")
+    assert trains_as_published(config)
+    assert not trains_as_published(config.updated(changes))
+
+
+def test_reproduce_needs_no_checkout(tmp_path: Path) -> None:
+    """A copy of the package alone, as an installed wheel has it, in an empty folder."""
+    shutil.copytree(CHECKOUT / "src" / "fedpurin", tmp_path / "site" / "fedpurin")
+    (tmp_path / "empty").mkdir()
+    words = ["reproduce", "table-accuracy", "--scale", "mini", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedpurin", *words],
+        cwd=tmp_path / "empty",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "63 to run" in done.stdout  # 7 methods x 3 alphas x 3 seeds
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_package_data_holds_the_papers_numbers() -> None:
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    assert "reproduce/*.toml" in settings["tool"]["setuptools"]["package-data"]["fedpurin"]
+
+
+@pytest.mark.parametrize(("there", "chosen"), [(True, "experiments"), (False, "reproduction")])
+def test_results_go_to_experiments_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, chosen: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if there:
+        (tmp_path / "experiments").mkdir()
+    assert experiments_folder(None) == Path(chosen)
+    assert experiments_folder("mine") == Path("mine")
+
+
 def test_counts_survive_their_packing() -> None:
     import numpy as np
 
@@ -214,10 +273,7 @@ def test_a_block_without_its_end_is_refused() -> None:
         regenerate("<!-- reproduce claims -->\n", lambda _: "")
 
 
-def test_docs_check_tells_when_a_number_has_drifted(
-    experiments: Path, tmp_path: Path, reproduce: Reproduce
-) -> None:
-    fill(experiments)
+def test_docs_check_tells_when_a_number_has_drifted(full: Path, tmp_path: Path, reproduce: Reproduce) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- reproduce table-controls --scale mini --alpha 0.5 -->\n<!-- end -->\n")
     assert reproduce("docs", str(page), "--check")[0] == 1
@@ -266,16 +322,16 @@ def test_the_committed_store_is_readable_and_small() -> None:
 def test_finished_cells_are_never_run_again_and_interrupted_ones_continue(
     experiments: Path, tmp_path: Path, reproduce: Reproduce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedpurin.engines import loop
+    from fedpurin.engines.driver import Driver
 
     def stop_after_one(self: object, t: int) -> None:
         keep(self, t)
         raise KeyboardInterrupt
 
-    keep = loop._Loop._checkpoint
+    keep = Driver._checkpoint
     words = ["table-accuracy", *TINY, "--method", "fedpurin,separate"]
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Loop, "_checkpoint", stop_after_one)
+        patch.setattr(Driver, "_checkpoint", stop_after_one)
         with pytest.raises(KeyboardInterrupt):
             reproduce(*words)
     assert not (experiments / "results" / "runs.jsonl").exists()

@@ -2,67 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from reproduce_tools import make_line
 
-from fedpurin.config import METHOD_NAMES, Config
-from fedpurin.methods import METHODS
-from fedpurin.reproduce.cells import METHOD_OPTIONS, cell_key
+from fedpurin.config import Config
+from fedpurin.errors import RunError
+from fedpurin.reproduce import store as stores
 from fedpurin.reproduce.store import Store
 
 
 def changed(**sections: dict[str, object]) -> Config:
     return Config().updated(sections)
-
-
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"run": {"workers": 7}},
-        {"run": {"engine": "ray"}},
-        {"run": {"checkpoint_every": 5}},
-        {"data": {"dir": "/somewhere/else"}},
-        {"method": {"temperature": 9.0}},  # FedPURIN has no teacher
-    ],
-)
-def test_what_does_not_change_the_numbers_does_not_change_the_key(
-    sections: dict[str, dict[str, object]],
-) -> None:
-    assert cell_key(changed(**sections)) == cell_key(Config())
-
-
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"run": {"seed": 2}},
-        {"run": {"rounds": 13}},
-        {"data": {"alpha": 0.2}},
-        {"method": {"beta": 5}},
-        {"train": {"epochs": 4}},
-        {"wire": {"values": "float16"}},
-    ],
-)
-def test_what_changes_the_numbers_changes_the_key(sections: dict[str, dict[str, object]]) -> None:
-    assert cell_key(changed(**sections)) != cell_key(Config())
-
-
-def test_options_a_method_never_reads_do_not_matter() -> None:
-    def key(**method: object) -> str:
-        return cell_key(changed(run={"method": "fedavg"}, method=method))
-
-    assert key(beta=3, tau=0.2) == key()
-    delta = {"score": "delta"}
-    half = {**delta, "gradient_dtype": "float16"}  # a delta is never rounded
-    assert cell_key(changed(method=half)) == cell_key(changed(method=delta))
-
-
-def test_the_options_listed_for_each_method_are_those_it_has() -> None:
-    assert set(METHOD_OPTIONS) == set(METHOD_NAMES)
-    for name, kind in METHODS.items():
-        assert METHOD_OPTIONS[name] == {f.name for f in fields(kind)}, name
 
 
 def test_a_record_comes_back_as_it_was_stored(tmp_path: Path) -> None:
@@ -119,3 +75,45 @@ def test_a_line_written_before_a_setting_existed_is_still_found(tmp_path: Path) 
     store = Store(tmp_path)
     store.append("runs", line)
     assert store.finished(Config())
+
+
+def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Lines longer than one write, so that one process would meet another's half-written line."""
+    line = make_line(Config()) | {"padding": "x" * 300_000}
+    (tmp_path / "line.json").write_text(json.dumps(line))
+    program = """
+import json, sys
+from pathlib import Path
+from fedpurin.reproduce.store import Store
+folder, process = Path(sys.argv[1]), int(sys.argv[2])
+line = json.loads((folder / "line.json").read_text())
+store = Store(folder / "results")
+for number in range(15):
+    line["config"]["run"]["seed"] = 100 * process + number
+    store.append("runs", line)
+"""
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    writers = [subprocess.Popen([*words, str(process)]) for process in range(3)]
+    assert [writer.wait(timeout=300) for writer in writers] == [0, 0, 0]
+    found = {record.config.run.seed for record in Store(tmp_path / "results").records()}
+    assert found == {100 * process + number for process in range(3) for number in range(15)}
+
+
+def test_nothing_is_written_while_another_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.append("runs", make_line(Config()))
+    before = (tmp_path / "runs.jsonl").read_bytes()
+    monkeypatch.setattr(stores, "PATIENCE", 0.1)
+    with FileLock(tmp_path / ".lock"), pytest.raises(RunError, match="written by another process"):
+        store.append("runs", make_line(changed(run={"seed": 2})))
+    assert (tmp_path / "runs.jsonl").read_bytes() == before
+
+
+def test_what_another_process_stored_meanwhile_is_seen(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), Store(tmp_path)
+    assert not store.finished(Config())
+    other.append("runs", make_line(Config()))
+    with store.locked():
+        assert store.finished(Config())

@@ -10,12 +10,12 @@ from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
 from fedpurin.reproduce.communication import saving, traffic
-from fedpurin.reproduce.paper import Paper
+from fedpurin.reproduce.markup import Entry, Table, rank_columns
+from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
-from fedpurin.reproduce.scales import Request
+from fedpurin.reproduce.scales import Request, own
 from fedpurin.reproduce.stats import bootstrap, paired
 from fedpurin.reproduce.store import Record, Store
-from fedpurin.reproduce.tables import Entry, Table, rank_columns
 from fedpurin.reproduce.traffic_figure import draw_lines
 
 CIFAR = ("--scale", "paper", "--dataset", "cifar-10", "--alpha", "0.5", "--seeds", "1", "--no-run")
@@ -65,9 +65,8 @@ def test_types_of_values_are_compared_with_float32_of_the_same_method(
     store = Store(experiments / "results")
     for method, accuracy, up in (("fedpurin", 0.50, MIB), ("fedavg", 0.60, 2 * MIB)):
         for values, lost, share in (("float32", 0.0, 1), ("int8", 0.01, 4)):
-            c = config(method).updated(
-                {"run": {"rounds": 15}, "method": {"beta": 30}, "wire": {"values": values}}
-            )
+            changes = {"run": {"rounds": 15}, "method": {"beta": 30}, "wire": {"values": values}}
+            c = config(method).updated(own(changes, method))
             line = make_line(c, accuracy - lost, up=up // share)
             line["clients"]["upload"][:10] = [[0] * 20] * 10  # only the last five rounds count
             store.append("runs", line)
@@ -121,7 +120,7 @@ def test_the_bootstrap_interval_covers_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(200):
-        low, high = bootstrap(rng.normal(size=30), resamples=500)
+        low, high = bootstrap([rng.normal(size=30)], resamples=500)
         covered += low <= 0 <= high
     # 95 % nominal; percentile intervals over 30 values undercover a little, hence the lower bound
     assert 0.87 <= covered / 200 <= 0.99
@@ -150,8 +149,8 @@ def test_an_unfinished_run_has_no_replies_to_its_last_round_yet() -> None:
     assert len(record.mib("down")) == 6
 
 
-def test_the_papers_numbers_are_complete(experiments: Path) -> None:
-    paper = Paper.load(experiments)
+def test_the_papers_numbers_are_complete() -> None:
+    paper = Paper.load()
     assert len(paper.columns) == 9
     for kind in ("accuracy", "deviation", "terms"):
         assert all(len(row) == 9 for row in paper.table[kind].values()), kind

@@ -67,6 +67,10 @@ CASES = {
     "dense float16": build(3, {0: 1.0, 1: -2.5, 2: 0.1}, dense=True, values="float16"),
     "dense bfloat16": build(3, {0: 1.0, 1: -2.5, 2: 0.1}, dense=True, values="bfloat16"),
     "dense int8": build(3, {0: 254.0, 1: -5.0, 2: 7.0}, dense=True, values="int8"),
+    "dense sign": build(
+        9, dict(enumerate([1.0, -2.0, 3.0, -4.0, 0.0, 5.0, -6.0, 7.0, -8.0])), dense=True, values="sign"
+    ),
+    "signs of a few": build(10, {1: 1.0, 4: -2.0, 9: -3.0}, values="sign"),
     "bitmap": build(10, {1: 1.0, 4: 2.0, 9: -3.0}, mask(10, 1, 4, 9)),
     "gaps": build(100, dict.fromkeys(SPARSE, 1.0), mask(100, *SPARSE)),
     "holes, values not sent": build(100, {SPARSE[0]: 1.0}, mask(100, *DENSE_HOLES), direction="down"),
@@ -100,6 +104,7 @@ CASES = {
     "packed bitmap and values": build(
         800, dict.fromkeys(range(0, 800, 2), 1.0), mask(800, *range(0, 800, 2)), pack=True
     ),
+    "packed support and signs": build(800, dict.fromkeys(range(0, 800, 2), -1.0), pack=True, values="sign"),
     "packed delta bitmap": build(
         800,
         dict.fromkeys(ALTERED, 1.0),

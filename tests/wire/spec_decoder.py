@@ -125,11 +125,14 @@ def gap_list(section: bytes) -> list[int]:
 
 
 def read_items(section: bytes, value_type: int, packed: bool, entries: int, kept: int) -> list[float | None]:
-    size = {1: 4, 2: 2, 3: 2, 4: 1}[value_type]
-    scale_bytes = 4 * ((kept + 255) // 256) if value_type == 4 else 0
+    scale_bytes = 4 * ((kept + 255) // 256) if value_type in (4, 5) else 0
     if packed:
         section = zstandard.ZstdDecompressor().decompress(section)
     scales, items = section[:scale_bytes], section[scale_bytes:]
+    if value_type == 5:
+        assert entries == kept
+        return read_signs(scales, items, kept)
+    size = {1: 4, 2: 2, 3: 2, 4: 1}[value_type]
     assert len(items) == entries * size
     if packed:
         items = bytes(items[plane * entries + i] for i in range(entries) for plane in range(size))
@@ -152,4 +155,15 @@ def read_items(section: bytes, value_type: int, packed: bool, entries: int, kept
             value = struct.unpack("<f", struct.pack("<f", exact))[0]
         values.append(value)
         rank += 1
+    return values
+
+
+def read_signs(scales: bytes, section: bytes, kept: int) -> list[float | None]:
+    assert len(section) == (kept + 7) // 8
+    negative = set(bits_set(section))
+    assert all(i < kept for i in negative)
+    values: list[float | None] = []
+    for i in range(kept):
+        scale = struct.unpack_from("<f", scales, 4 * (i // 256))[0]
+        values.append(-scale if i in negative else scale)
     return values

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import spec_decoder
 import torch
+from decoded import decoded_values
 from golden_cases import CASES, Case
 
 from fedpurin import wire
@@ -33,6 +34,17 @@ GOLDEN = {
         4650524e 01 00 00 02 04 00 0000  07000000 05000000 00000000 00000000 00000000
         00112233445566aa  03000000 00000000 03000000 00000000 00000000 07000000  fedadfbf
         00000040  7f fe 04""",
+    # scale (1 + 2 + 3 + 4 + 0 + 5 + 6 + 7 + 8) / 9 = 4; below zero are 1, 3, 6, 8: 0b01001010, 0b00000001
+    "dense sign": """
+        4650524e 01 00 00 02 05 00 0000  07000000 05000000 00000000 00000000 00000000
+        00112233445566aa  09000000 00000000 09000000 00000000 00000000 06000000  cebfc6ec
+        00008040  4a 01""",
+    # the support alone, in the outside section: 1, 4, 9; scale 2; the second and the third below zero: 0b110
+    "signs of a few": """
+        4650524e 01 00 00 04 05 00 0000  07000000 05000000 00000000 00000000 00000000
+        00112233445566aa  0a000000 00000000 03000000 00000000 02000000 05000000  714e7a1f
+        12 02
+        00000040  06""",
     # bits 1, 4, 9: 0b00010010, 0b00000010
     "bitmap": """
         4650524e 01 00 04 01 01 08 0000  07000000 05000000 00000000 00000000 00000000
@@ -92,6 +104,12 @@ GOLDEN = {
         00112233445566aa  20030000 90010000 90010000 11000000 00000000 1a000000  b5e7e5a1
         28b52ffd206445000010555501003f012c
         28b52ffd604005850000200000803f0310008caa30aa77638505""",
+    # scales 1 and 1, then 50 bytes 0xff
+    "packed support and signs": """
+        4650524e 01 00 00 04 05 06 0000  07000000 05000000 00000000 00000000 00000000
+        00112233445566aa  20030000 00000000 90010000 00000000 11000000 18000000  a381f052
+        28b52ffd206445000010555501003f012c
+        28b52ffd203a7d0000480000803f0000803fff010046e008""",
     "packed delta bitmap": """
         4650524e 01 00 09 01 02 0d 0000  07000000 05000000 00000000 04000000 3822e9cc
         00112233445566aa  20030000 95010000 95010000 11000000 00000000 17000000  1d794dc4
@@ -130,7 +148,7 @@ def test_packing_is_used_where_it_pays(name: str) -> None:
 def test_golden_bytes_decode_to_the_message(name: str) -> None:
     case = CASES[name]
     decoded = wire.decode(bytes.fromhex(GOLDEN[name]), case.address, known=case.known)
-    assert torch.equal(decoded.message.values_nd, wire.decoded_values(case.message, case.values))
+    assert torch.equal(decoded.message.values_nd, decoded_values(case.message, case.values))
     assert same_bits(decoded.message.critical_nd, case.message.critical_nd)
     assert same_bits(decoded.message.support_nd, case.message.support_nd, case.address.d)
     assert decoded.confirmed == case.confirmed
@@ -151,7 +169,7 @@ def test_a_decoder_written_from_the_specification_alone_agrees(name: str) -> Non
     case = CASES[name]
     bitmap = bytes(case.reference.packed.tolist()) if case.reference else b""
     plain = spec_decoder.decode(bytes.fromhex(GOLDEN[name]), bitmap)
-    expected = wire.decoded_values(case.message, case.values)[0]
+    expected = decoded_values(case.message, case.values)[0]
     support = range(case.address.d)
     if case.message.support_nd is not None:
         support = case.message.support_nd[0].nonzero().flatten().tolist()

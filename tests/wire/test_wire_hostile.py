@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import zstandard
 from golden_cases import CASES, build, mask, reference
 from tampering import (
     CRITICAL_BYTES,
@@ -57,7 +58,8 @@ def test_left_over_bytes_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bitmap", "gaps", "echo and bitmap", "inline mask", "packed bitmap and values"]
+    "name",
+    ["bitmap", "gaps", "echo and bitmap", "inline mask", "packed bitmap and values", "signs of a few"],
 )
 def test_every_flipped_bit_is_noticed(name: str) -> None:
     data = encode(CASES[name])
@@ -100,8 +102,9 @@ def test_a_message_for_somebody_else_is_refused(wanted: dict[str, object]) -> No
         ("bitmap", {OUTSIDE_CODING: 0}),
         ("bitmap", {OUTSIDE_CODING: 3}),
         ("bitmap", {VALUE_TYPE: 0}),
-        ("bitmap", {VALUE_TYPE: 5}),
+        ("bitmap", {VALUE_TYPE: 6}),
         ("bitmap", {VALUE_TYPE: 2}),  # 12 bytes are not three float16
+        ("bitmap", {VALUE_TYPE: 5}),  # nor a scale and three signs
         ("bitmap", {FLAGS: 8 + 16}),
         ("bitmap", {FLAGS: 8 + 1}),  # a bitmap that is no zstd frame
         ("bitmap", {FLAGS: 8 + 2}),  # packed, but nothing there
@@ -143,6 +146,16 @@ def test_a_message_for_somebody_else_is_refused(wanted: dict[str, object]) -> No
         ("dense int8", {HEADER: struct.pack("<f", -0.0)}),
         ("dense int8", {HEADER: struct.pack("<f", 2.0**122)}),
         ("dense int8", {HEADER: struct.pack("<f", 0.0)}),  # a scale of 0 with codes that are not
+        ("dense sign", {HEADER: struct.pack("<f", -4.0)}),
+        ("dense sign", {HEADER: struct.pack("<f", -0.0)}),
+        ("dense sign", {HEADER: struct.pack("<f", 2.0**122)}),
+        ("dense sign", {HEADER: struct.pack("<f", 0.0)}),  # a scale of 0 with bits that are not
+        ("dense sign", {HEADER + 5: 0x03}),  # a bit beyond the ninth sign
+        ("dense sign", {HEADER + 5: 0x81}),
+        ("dense sign", {KEPT: u32(8)}),
+        ("dense sign", {FLAGS: 4}),  # signs that are no zstd frame
+        ("dense sign", {VALUE_TYPE: 4}),
+        ("signs of a few", {OUTSIDE_CODING: 7}),
         ("inline mask", {HEADER + 5: 0x80}),  # nine entries, two of them marked, eight counted
         ("inline mask", {OUTSIDE_CODING: 2}),
         ("inline support", {HEADER + 4: 0x80, HEADER + 20: 1}),  # a critical value marked as left out
@@ -193,6 +206,13 @@ ONE = struct.pack("<f", 1.0)
         ),
         ("inline mask", {KEPT: u32(9)}, (b"", b"", ONE + b"\1" * 9), "fit"),
         ("inline mask", {FLAGS: 0, KEPT: u32(0)}, (b"", b"", b"\x80" * 9), "inline mask needs"),
+        ("bitmap", {VALUE_TYPE: 6}, (b"\x12\2", b"", ONE * 3), "value type 6 is unknown"),
+        ("dense sign", {}, (b"", b"", ONE + b"\x4a"), "9 sign values take 6 bytes, not 5"),
+        ("dense sign", {}, (b"", b"", ONE + b"\x4a\1\0"), "9 sign values take 6 bytes, not 7"),
+        ("dense sign", {}, (b"", b"", b"\x4a\1"), "9 sign values take 6 bytes, not 2"),
+        ("dense sign", {}, (b"", b"", ONE + b"\x4a\2"), "unused bits"),
+        ("dense sign", {}, (b"", b"", bytes(5) + b"\1"), "scale 0 has bits that are not 0"),
+        ("signs of a few", {}, (b"", b"\x12\2", ONE + b"\x0e"), "unused bits"),
     ],
 )
 def test_sections_that_do_not_fit_their_header_are_refused(
@@ -200,6 +220,38 @@ def test_sections_that_do_not_fit_their_header_are_refused(
 ) -> None:
     with pytest.raises(CorruptError, match=complaint):
         decode(resectioned(encode(CASES[name]), changes, *sections), CASES[name])
+
+
+@pytest.mark.parametrize("packed", [0, 4])
+@pytest.mark.parametrize(
+    ("name", "entries"), [("inline mask", 9), ("inline support", 17), ("inline support outside", 15)]
+)
+@pytest.mark.parametrize("content", [b"\0", b"\xff", b"\x80"])
+def test_signs_cannot_mark_so_nothing_is_inline_in_them(
+    name: str, entries: int, content: bytes, packed: int
+) -> None:
+    """As many items as there are positions, kept values or bytes: no length makes such a message good."""
+    case, travels = CASES[name.removesuffix(" outside")], not name.endswith("outside")
+    changes: dict[int, int | bytes] = {VALUE_TYPE: 5, FLAGS: packed | 8 * travels}
+    if not travels:
+        changes[KEPT] = u32(14)
+    for size in (0, 1, -(-entries // 8), entries - 1, entries, 1000):
+        section = ONE + content * size
+        if packed:
+            section = zstandard.ZstdCompressor().compress(section)
+        data = resectioned(encode(case), changes, b"", b"", section)
+        with pytest.raises(CorruptError, match="sign can mark no position as left out"):
+            decode(data, case)
+
+
+def test_a_zero_scale_stands_for_positive_zeros() -> None:
+    data = resectioned(encode(CASES["dense sign"]), {}, b"", b"", bytes(6))
+    assert decode(data, CASES["dense sign"]).message.values_nd.view(torch.int32).tolist() == [[0] * 9]
+
+
+def test_the_largest_scale_of_signs_is_accepted() -> None:
+    data = altered(encode(CASES["dense sign"]), {HEADER: struct.pack("<f", 2.0**121)})
+    assert set(decode(data, CASES["dense sign"]).message.values_nd[0].tolist()) == {2.0**121, -(2.0**121)}
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
@@ -210,9 +262,9 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     data = encode(CASES["dense float16"])
     with pytest.raises(NotFiniteError):
         decode(altered(data, {HEADER + 4: struct.pack("<e", bad)}), CASES["dense float16"])
-    data = encode(CASES["dense int8"])
-    with pytest.raises(NotFiniteError):
-        decode(altered(data, {HEADER: struct.pack("<f", bad)}), CASES["dense int8"])
+    for name in ("dense int8", "dense sign"):
+        with pytest.raises(NotFiniteError):
+            decode(altered(encode(CASES[name]), {HEADER: struct.pack("<f", bad)}), CASES[name])
 
 
 def test_the_reserved_item_is_no_value_where_nothing_is_inline() -> None:

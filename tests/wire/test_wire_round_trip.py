@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from decoded import decoded_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -15,7 +16,7 @@ from fedpurin.core.bits import pack_bits
 from fedpurin.messages import Message
 
 FINGERPRINT = b"layout01"
-DENSE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+DENSE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "sign": 1 / 8}
 
 
 def address(d: int, direction: str = "up", round: int = 5) -> wire.Address:
@@ -35,8 +36,15 @@ def random_values(d: int, seed: int) -> Tensor:
 
 
 def dense_size(d: int, value_type: str) -> int:
-    scales = 4 * math.ceil(d / 256) if value_type == "int8" else 0
-    return wire.HEADER_BYTES + d * DENSE_BYTES[value_type] + scales
+    scales = 4 * math.ceil(d / 256) if value_type in ("int8", "sign") else 0
+    return wire.HEADER_BYTES + math.ceil(d * DENSE_BYTES[value_type]) + scales
+
+
+def most_bytes(d: int, kept: int, value_type: str) -> int:
+    """A dense message; of sign, which cannot mark positions, what is kept and a bit for each position."""
+    if value_type != "sign":
+        return dense_size(d, value_type)
+    return dense_size(kept, value_type) + (math.ceil(d / 8) if 0 < kept < d else 0)
 
 
 def as_bits(mask: Tensor | None, d: int) -> Tensor:
@@ -53,7 +61,7 @@ def check_round_trip(
     encoded = wire.encode(message, to, values=value_type, pack=pack, reference=reference, confirmed=2)
     assert encoded.header + encoded.mask + encoded.values == len(encoded.data)
     decoded = wire.decode(encoded.data, to, known=[reference] if reference else [])
-    assert bit_equal(decoded.message.values_nd, wire.decoded_values(message, value_type))
+    assert bit_equal(decoded.message.values_nd, decoded_values(message, value_type))
     assert torch.equal(as_bits(decoded.message.support_nd, to.d), as_bits(message.support_nd, to.d))
     assert encoded.kept == int(as_bits(message.support_nd, to.d).sum())
     if message.critical_nd is None:
@@ -93,7 +101,7 @@ def test_a_sparse_upload_comes_back_and_is_never_larger_than_a_dense_one(
     if churn is not None:
         reference = wire.Reference(4, pack_bits(critical ^ random_mask(d, churn, seed + 1))[0])
     encoded = check_round_trip(message, address(d), value_type, pack, reference)
-    assert len(encoded.data) <= dense_size(d, value_type)
+    assert len(encoded.data) <= most_bytes(d, encoded.kept, value_type)
 
 
 @settings(deadline=None, max_examples=150)
@@ -110,7 +118,7 @@ def test_a_reply_comes_back_with_any_support_outside_the_mask(
     reference = wire.Reference(5, pack_bits(critical)[0]) if echo else None
     encoded = check_round_trip(message, address(d, "down"), value_type, pack, reference)
     if echo:  # the mask is free, so the reply too fits into a dense message
-        assert len(encoded.data) <= dense_size(d, value_type)
+        assert len(encoded.data) <= most_bytes(d, encoded.kept, value_type)
 
 
 @settings(deadline=None, max_examples=60)
@@ -122,7 +130,7 @@ def test_methods_without_masks_send_values_alone(
     values = random_values(d, seed)
     message = Message(values if support is None else torch.where(support, values, 0.0), None, support)
     encoded = check_round_trip(message, address(d), value_type, pack)
-    assert len(encoded.data) <= dense_size(d, value_type)
+    assert len(encoded.data) <= most_bytes(d, encoded.kept, value_type)
     if support is None:
         assert (encoded.mask, encoded.mask_encoding) == (0, "none")
         assert pack or len(encoded.data) == dense_size(d, value_type)
@@ -190,6 +198,41 @@ def test_a_few_values_left_out_of_an_int8_reply_are_marked_in_place(inside: bool
     reference = wire.Reference(5, pack_bits(critical)[0])
     encoded = check_round_trip(message, address(D, "down"), "int8", False, reference)
     assert (encoded.mask_encoding, encoded.mask) == ("echo+inline", 0)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_few_values_left_out_of_a_reply_of_signs_are_listed(inside: bool) -> None:
+    critical = random_mask(D, 0.5, 0)
+    support = torch.ones(1, D, dtype=torch.bool) if inside else ~critical
+    support[0, (~critical)[0].nonzero()[[5, 700, 4000]]] = False
+    message = Message(torch.where(support, random_values(D, 0), 0.0), critical, support)
+    reference = wire.Reference(5, pack_bits(critical)[0])
+    encoded = check_round_trip(message, address(D, "down"), "sign", False, reference)
+    assert encoded.mask_encoding == "echo+holes"
+    assert encoded.values == math.ceil(encoded.kept / 8) + 4 * math.ceil(encoded.kept / 256)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("left_out", [0, 1, 300])
+@pytest.mark.parametrize("kept", [1, 7, 8, 9, 255, 256, 257, 264, 512, 2048])
+def test_signs_of_any_number_of_values_come_back(kept: int, left_out: int, pack: bool) -> None:
+    d = kept + left_out
+    support = (torch.arange(d) >= left_out)[None]
+    values = random_values(d, kept)
+    values[0, ::5] = -0.0
+    for row in (values, torch.zeros(1, d), -torch.ones(1, d)):
+        message = Message(torch.where(support, row, 0.0), None, support)
+        encoded = check_round_trip(message, address(d), "sign", pack)
+        assert pack or encoded.values == math.ceil(kept / 8) + 4 * math.ceil(kept / 256)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("d", [1, 8, 300])
+def test_no_signs_at_all_come_back(d: int, pack: bool) -> None:
+    nothing = torch.zeros(1, d, dtype=torch.bool)
+    for critical in (None, nothing):
+        encoded = check_round_trip(Message(torch.zeros(1, d), critical, nothing), address(d), "sign", pack)
+        assert len(encoded.data) == wire.HEADER_BYTES
 
 
 def test_an_unrelated_reference_is_not_used() -> None:
@@ -272,5 +315,5 @@ def test_references_must_fit_the_layout_and_have_a_round() -> None:
 
 
 def test_an_unknown_value_type_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="float32, float16, bfloat16, int8"):
+    with pytest.raises(ValueError, match=r"float32, float16, bfloat16, int8, sign$"):
         wire.encode(Message(torch.ones(1, 4)), address(4), values="int4")

@@ -27,6 +27,7 @@ from fedpurin import models
 from fedpurin.bench.samples import cifar_like
 from fedpurin.config import Config
 from fedpurin.engines.local import LocalWorkers, available_cores
+from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.meta import Meta
 
@@ -114,16 +115,14 @@ def _workers(clients: int) -> Iterator[Callable[[], tuple[float, float]]]:
         outcomes = list(workers.run("work", 1, list(range(clients)), lambda client: None))
         wall = time.perf_counter() - start
         for outcome in outcomes:
-            if outcome.error:
-                raise outcome.error
+            if outcome.failure:
+                raise EngineError(outcome.failure.reason)
         training = [Meta.from_bytes(outcome.meta).seconds[0] for outcome in outcomes]
         return sum(SAMPLES / seconds for seconds in training), clients * SAMPLES / wall
 
-    try:
+    with workers:
         workers.initialise()
         yield once
-    finally:
-        workers.close()
 
 
 @contextmanager
@@ -131,19 +130,20 @@ def _plain_process(clients: int) -> Iterator[Callable[[], float]]:
     """A process of its own, because it must have torch's default number of threads."""
     command = [sys.executable, "-m", "fedpurin.bench.training", str(clients)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    orders, answers = process.stdin, process.stdout
+    assert orders is not None
+    assert answers is not None
 
     def once() -> float:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        return float(process.stdout.readline())
+        orders.write("go\n")
+        orders.flush()
+        return float(answers.readline())
 
     try:
         yield once
     finally:
-        process.stdin.close()
-        process.stdout.close()
+        orders.close()
+        answers.close()
         process.kill()
         process.wait()
 

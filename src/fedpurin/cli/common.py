@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpurin.config import PRESETS, Config
+from fedpurin.config import PRESETS, SECTIONS, Config
 from fedpurin.errors import ConfigError
+from fedpurin.settings import help_of, names_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,18 +57,16 @@ def add_config_flags(parser: argparse.ArgumentParser, *, without: tuple[str, ...
 
 
 def _help(target: str) -> str:
-    from dataclasses import fields
-
     section, key = target.split(".")
-    default = getattr(Config(), section)
-    text: str = next(f.metadata["help"] for f in fields(default) if f.name == key)
-    return f"{text} (quickstart: {getattr(default, key)})".replace("%", "%%")
+    if section == "method":
+        return "a setting of the method; fedpurin methods lists them"
+    kind = SECTIONS[section]
+    default = PRESETS["quickstart"].get(section, {}).get(key, getattr(kind(), key))
+    return f"{help_of(kind, key)} (quickstart: {default})".replace("%", "%%")
 
 
-def read_config(args: argparse.Namespace) -> Config:
-    """Preset, then file, then flags; --preset wins over a preset that the file names."""
-    preset = Config.preset(args.preset) if args.preset else None
-    config = Config.from_toml(Path(args.config), preset) if args.config else preset or Config()
+def flag_settings(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What flags and --set say, as {section: {key: text}}."""
     table: dict[str, dict[str, Any]] = {}
     for name, value in vars(args).items():
         if name.startswith("set:") and value is not None:
@@ -79,7 +78,34 @@ def read_config(args: argparse.Namespace) -> Config:
         if not equals or not dot:
             raise ConfigError(f"--set {item!r} should read SECTION.KEY=VALUE, e.g. --set train.lr=0.05")
         table.setdefault(section, {})[key] = value
-    return config.updated(table)
+    return table
+
+
+def method_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings of [method] that file and flags name."""
+    named = Config.read_table(Path(args.config)).get("method", {}) if args.config else {}
+    return {**named, **flag_settings(args).get("method", {})}
+
+
+def read_config(args: argparse.Namespace, method: str | None = None) -> Config:
+    """Preset, then file, then flags; --preset wins over a preset that the file names.
+
+    For a `method` of a comparison only those method settings count that it has.
+    """
+    table = Config.read_table(Path(args.config)) if args.config else {}
+    preset = table.pop("preset", None)
+    config = Config.preset(args.preset or str(preset or "quickstart"))
+    tables = [table, flag_settings(args)]
+    if method is not None:
+        from fedpurin.methods import find_method
+
+        own = names_of(find_method(method))
+        for part in tables:
+            part["run"] = {**part.get("run", {}), "method": method}
+            part["method"] = {k: v for k, v in part.get("method", {}).items() if k in own}
+    for part in tables:
+        config = config.updated(part)
+    return config
 
 
 def make_console() -> Console:

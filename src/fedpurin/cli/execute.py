@@ -1,7 +1,9 @@
-"""Start or continue one run with progress on the console."""
+"""Runs with progress on the console."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,40 +11,32 @@ from rich.console import Console
 
 from fedpurin.cli.progress import RunProgress
 from fedpurin.config import Config
-from fedpurin.engines.loop import Watcher, resume_run, run_job
+from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
-from fedpurin.methods import METHODS
 
 
-def execute(
-    config: Config, path: Path, console: Console, *, name: str = "", tensorboard: bool = False
-) -> dict[str, Any]:
-    """A new run, or the rest of one that stopped half-way."""
-    name = name or METHODS[config.run.method].label
-    fresh = not (path / "config.toml").exists()
-    if config.run.engine == "flower":
-        return _on_flower(config, path, console, fresh)
-    others: list[Watcher] = [_TensorBoard()] if tensorboard else []
-    progress = RunProgress(console, name, others)
+@contextmanager
+def watching(console: Console, *, tensorboard: bool) -> Iterator[Callable[..., Watcher]]:
+    """Gives a watcher for each run that is started inside; closes what it opened."""
+    opened: list[RunProgress] = []
+
+    def watcher(config: Config, name: str = "") -> Watcher:
+        close_all()
+        others: list[Watcher] = [_TensorBoard()] if tensorboard else []
+        opened.append(RunProgress(console, name or config.method.label, others))
+        return opened[-1]
+
+    def close_all() -> None:
+        while opened:
+            progress = opened.pop()
+            progress.close()
+            for other in progress.others:
+                other.close()  # type: ignore[attr-defined]  # only _TensorBoard stands there
+
     try:
-        return run_job(Job.build(config), path, progress) if fresh else resume_run(path, progress)
+        yield watcher
     finally:
-        progress.close()
-        for other in others:
-            other.close()  # type: ignore[attr-defined]
-
-
-def _on_flower(config: Config, path: Path, console: Console, fresh: bool) -> dict[str, Any]:
-    from fedpurin.engines.flower import engine
-    from fedpurin.federation.progress import describe, say
-
-    def show(event: dict[str, Any]) -> None:
-        if line := describe(event, path):
-            say(console, line)
-
-    if fresh:
-        return engine.run_job(Job.build(config), path, on_event=show)
-    return engine.resume_run(path, on_event=show)
+        close_all()
 
 
 class _TensorBoard(Watcher):

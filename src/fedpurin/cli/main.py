@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fedpurin import __version__
 from fedpurin.cli import data, federation, results, run
 from fedpurin.errors import FedpurinError
+from fedpurin.version import __version__
 
 INTERRUPTED = 130
 

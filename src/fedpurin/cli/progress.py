@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from fedpurin.engines.loop import Watcher
+from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
 
 MIB = 2**20
@@ -39,7 +39,10 @@ class RunProgress(Watcher):
         for other in self.others:
             other.start(job, path, t)
 
-    def client_done(self, t: int, done: int, total: int) -> None:
+    def warned(self, text: str) -> None:
+        self.console.print(f"{self.name}: {text}", markup=False)
+
+    def client_done(self, t: int, client: int, done: int, total: int) -> None:
         if self.bar:
             said = f"round {t}/{self.rounds}, client {done}/{total}" + self.said
             self.bar.update(self.task, completed=t - 1 + done / total, said=said)
@@ -52,10 +55,10 @@ class RunProgress(Watcher):
         t = record["round"]
         for failure in record["failed"]:
             self.console.print(f"  round {t}: client {failure['client']} left out: {failure['reason']}")
-        known = [a for a in record["upload"]["accuracy"] if a is not None]
-        accuracy = f"accuracy {100 * sum(known) / len(known):5.1f} %" if known else "accuracy not shared"
-        up, down = (_mib(ledger_lines, direction) for direction in ("up", "down"))
-        self.said = f", {accuracy}, {up:.2f} MiB up {down:.2f} down, {self._left(t)} left"
+        shared = [a for a in record["trained"]["accuracy"] if a is not None]
+        accuracy = f"accuracy {100 * sum(shared) / len(shared):5.1f} %" if shared else "accuracy not shared"
+        up, down = (_size(ledger_lines, direction) for direction in ("up", "down"))
+        self.said = f", {accuracy}, {up} up, {down} down, {self._left(t)} left"
         if self.bar:
             self.bar.update(self.task, completed=t, said=f"round {t}/{self.rounds}{self.said}")
         else:
@@ -75,7 +78,8 @@ class RunProgress(Watcher):
         )
 
 
-def _mib(lines: list[dict[str, Any]], direction: str) -> float:
+def _size(lines: list[dict[str, Any]], direction: str) -> str:
     """Mean per client; a download shown with a round was sent at its start."""
     sizes = [sum(line["bytes"].values()) for line in lines if line["direction"] == direction]
-    return sum(sizes) / len(sizes) / MIB if sizes else 0.0
+    mean = sum(sizes) / len(sizes) if sizes else 0.0
+    return f"{mean / MIB:.2f} MiB" if mean >= MIB / 10 else f"{mean / 1024:.1f} KiB"

@@ -86,7 +86,7 @@ def _add_extra(commands: Any, name: str, module: str, help: str, example: str) -
 
 
 def show_runs(args: argparse.Namespace) -> int:
-    from fedpurin.cli.tables import results_table
+    from fedpurin.cli.show import results_table
 
     make_console().print(results_table([Path(run) for run in args.runs]))
     return 0
@@ -96,7 +96,7 @@ def show_ledger(args: argparse.Namespace) -> int:
     from rich import box
     from rich.table import Table
 
-    from fedpurin.ledger import Ledger
+    from fedpurin.runs.ledger import Ledger
 
     console, ledger = make_console(), Ledger.load(Path(args.run))
     rows = ledger.table_rows()
@@ -135,7 +135,7 @@ def write_report(args: argparse.Namespace) -> int:
 
 def save_figure(args: argparse.Namespace) -> int:
     from fedpurin.report.figures import save_figure as save
-    from fedpurin.report.load import find_runs, load_run
+    from fedpurin.runs.run import find_runs, load_run
 
     runs = [load_run(path) for path in find_runs([Path(run) for run in args.runs])]
     make_console().print(f"The figure is in {save(runs, args.name, Path(args.output))}")

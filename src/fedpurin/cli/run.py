@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import replace
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpurin.cli.common import add_command, add_config_flags, make_console, read_config
-from fedpurin.config import METHOD_NAMES, Config
+from fedpurin.cli.common import add_command, add_config_flags, make_console, method_settings, read_config
 from fedpurin.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedpurin.api import Plan
+    from fedpurin.config import Config
+    from fedpurin.engines.driver import Watcher
+
 INTERRUPTED = 130
-COMPARISON = "compare.json"
 
 
 def add_commands(commands: Any) -> None:
@@ -34,7 +35,8 @@ def add_commands(commands: Any) -> None:
         "fedpurin compare --methods fedpurin,fedavg,separate --seeds 1,2,3",
     )
     add_config_flags(compare, without=("method", "seed"))
-    compare.add_argument("--methods", metavar="A,B,C", default="fedpurin,fedavg,separate", help="or: all")
+    usual = "separate,fedavg,fedpurin,fedfrugal"
+    compare.add_argument("--methods", metavar="A,B,C", default=usual, help=f"or: all (default: {usual})")
     compare.add_argument("--seeds", metavar="1,2,3", default="1")
     compare.add_argument("--report", metavar="FILE", help="write an HTML report at the end")
     _add_output(compare)
@@ -50,6 +52,28 @@ def add_commands(commands: Any) -> None:
     resume.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
     resume.set_defaults(function=resume_one)
 
+    methods = add_command(
+        commands, "methods", "list the methods and their settings", "fedpurin methods fedpurin"
+    )
+    methods.add_argument("names", nargs="*", metavar="METHOD", help="only these (default: all)")
+    methods.set_defaults(function=list_methods)
+
+
+def list_methods(args: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from fedpurin.methods import find_method, method_names
+
+    console = make_console()
+    for name in args.names or method_names():
+        kind = find_method(name)
+        about = (sys.modules[kind.__module__].__doc__ or "").strip().splitlines()
+        console.print(f"[bold]{name}[/bold]  {about[0] if about else kind.label}")
+        for f in fields(kind):
+            console.print(f"    method.{f.name:16} {f.metadata.get('help', '')} (default: {f.default})")
+    console.print(r"Set them with --set method.KEY=VALUE, or in \[method] of a configuration.")
+    return 0
+
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="RUN", help="directory of the results (default: a new one in runs/)")
@@ -57,67 +81,71 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def run_one(args: argparse.Namespace) -> int:
-    config = read_config(args)
-    _check_tensorboard(config, args.tensorboard)
-    from fedpurin.runs import default_path
+    from fedpurin.runs.directory import default_path
 
+    config = read_config(args)
     path = Path(args.out) if args.out else default_path(config)
     if (path / "config.toml").exists():
         raise RunError(
             f"{path} holds a run already; continue it with: fedpurin resume {path}, or choose --out"
         )
-    return _run_and_show(config, path, make_console(), args.tensorboard)
+    return _one(path, args.tensorboard, config)
 
 
-def _run_and_show(config: Config, path: Path, console: Console, tensorboard: bool) -> int:
-    from fedpurin.cli.execute import execute
-    from fedpurin.cli.tables import results_table
+def _one(path: Path, tensorboard: bool, config: Config | None) -> int:
+    """A new run, or with no configuration the rest of one that stopped half-way."""
+    from fedpurin import api
+    from fedpurin.cli.execute import watching
+    from fedpurin.cli.show import results_table
+    from fedpurin.runs.directory import stored_config
 
+    console = make_console()
     try:
-        execute(config, path, console, tensorboard=tensorboard)
+        with watching(console, tensorboard=tensorboard) as watcher:
+            if config is None:
+                api.resume(path, watcher(stored_config(path)))
+            else:
+                api.run(config, path, watcher(config))
     except KeyboardInterrupt:
-        console.print(f"stopped; finished rounds are kept. Continue with: fedpurin resume {path}")
-        return INTERRUPTED
+        return _stopped(path, console)
     console.print(results_table([path]))
     console.print(f"The run is in {path}\nSee it with: fedpurin report {path} -o report.html")
     return 0
 
 
+def _stopped(path: Path, console: Console) -> int:
+    console.print(f"stopped; finished rounds are kept. Continue with: fedpurin resume {path}")
+    return INTERRUPTED
+
+
 def resume_one(args: argparse.Namespace) -> int:
+    from fedpurin.api import COMPARISON, Plan
+
     path = Path(args.run)
     if (path / COMPARISON).is_file():
-        return _resume_comparison(path, args.tensorboard)
-    from fedpurin.runs import stored_config
-
+        return _compare(Plan.read(path), path, args.tensorboard, None)
     if (path / "result.json").exists():
         raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
-    config = stored_config(path)
-    _check_tensorboard(config, args.tensorboard)
-    return _run_and_show(config, path, make_console(), args.tensorboard)
+    return _one(path, args.tensorboard, None)
 
 
 def compare_many(args: argparse.Namespace) -> int:
-    config = read_config(args)
-    methods = list(METHOD_NAMES) if args.methods == "all" else [m.strip() for m in args.methods.split(",")]
-    for method in methods:
-        config.updated({"run": {"method": method}})  # refuses an unknown one before anything runs
+    from fedpurin.api import Plan, check_settings_are_used
+    from fedpurin.methods import METHODS
+
+    methods = list(METHODS) if args.methods == "all" else [m.strip() for m in args.methods.split(",")]
+    check_settings_are_used(list(method_settings(args)), methods)
+    configs = {method: read_config(args, method) for method in methods}
     try:
         seeds = [int(seed) for seed in args.seeds.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds {args.seeds!r} should be whole numbers, e.g. 1,2,3") from None
-    for seed in seeds:
-        config.updated({"run": {"seed": seed}})
-    _check_tensorboard(config, args.tensorboard)
-    _check_runnable(config)
+    for config in configs.values():
+        for seed in seeds:
+            config.updated({"run": {"seed": seed}})
+        _check_runnable(config)
     path = Path(args.out) if args.out else _new_folder(Path("runs/compare"))
-    plan = {"methods": methods, "seeds": seeds, "config": config.as_dict()}
-    _claim(path, plan)
-    return _compare(path, plan, make_console(), args.tensorboard, args.report)
-
-
-def _check_tensorboard(config: Config, wanted: bool) -> None:
-    if wanted and config.run.engine == "flower":
-        raise ConfigError("--tensorboard follows the engines local and ray; leave it out with flower")
+    return _compare(Plan(configs, seeds), path, args.tensorboard, args.report)
 
 
 def _check_runnable(config: Config) -> None:
@@ -129,53 +157,23 @@ def _check_runnable(config: Config) -> None:
     job.describe_layout()
 
 
-def _claim(path: Path, plan: dict[str, Any]) -> None:
-    from fedpurin.files import write_atomic
+def _compare(plan: Plan, path: Path, tensorboard: bool, report: str | None) -> int:
+    from fedpurin.api import compare_plan
+    from fedpurin.cli.execute import watching
+    from fedpurin.cli.show import results_table
 
+    console = make_console()
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if (path / COMPARISON).exists():
-            if json.loads((path / COMPARISON).read_text()) != plan:
-                raise RunError(f"{path} holds another comparison; choose another --out")
-        elif any(path.iterdir()):
-            raise RunError(f"{path} is not empty and no comparison; choose another --out")
-        write_atomic(path / COMPARISON, json.dumps(plan))
-    except OSError as problem:
-        raise RunError(f"cannot write to {path}: {problem.strerror}") from problem
+        with watching(console, tensorboard=tensorboard) as watcher:
 
+            def named(config: Config) -> Watcher:
+                seed = f" s{config.run.seed}" if len(plan.seeds) > 1 else ""
+                return watcher(config, config.method.label + seed)
 
-def _resume_comparison(path: Path, tensorboard: bool) -> int:
-    try:
-        plan = json.loads((path / COMPARISON).read_text())
-    except ValueError as problem:
-        raise RunError(f"{path / COMPARISON} is damaged ({problem}); start the comparison anew") from problem
-    _check_tensorboard(Config().updated(plan["config"]), tensorboard)
-    return _compare(path, plan, make_console(), tensorboard, None)
-
-
-def _compare(
-    path: Path, plan: dict[str, Any], console: Console, tensorboard: bool, report: str | None
-) -> int:
-    from fedpurin.cli.execute import execute
-    from fedpurin.cli.tables import results_table
-    from fedpurin.methods import METHODS
-
-    base = Config().updated(plan["config"])
-    folders = []
-    try:
-        for seed in plan["seeds"]:
-            for method in plan["methods"]:
-                folder = path / f"{method}-s{seed}"
-                folders.append(folder)
-                if (folder / "result.json").exists():
-                    continue
-                config = replace(base, run=replace(base.run, method=method, seed=seed))
-                name = METHODS[method].label + (f" s{seed}" if len(plan["seeds"]) > 1 else "")
-                execute(config, folder, console, name=name, tensorboard=tensorboard)
+            runs = compare_plan(plan, path, named)
     except KeyboardInterrupt:
-        console.print(f"stopped; finished rounds are kept. Continue with: fedpurin resume {path}")
-        return INTERRUPTED
-    console.print(results_table(folders))
+        return _stopped(path, console)
+    console.print(results_table([run.path for run in runs]))
     if report:
         from fedpurin.report.page import write_report
 

@@ -45,3 +45,18 @@ def critical_mask(
             mask[:, start : start + size] = chosen
         start += size
     return mask
+
+
+def largest(values: Tensor, sizes: Sequence[int], share: float) -> Tensor:
+    """bool [n, d]: the max(1, int(share * size)) largest |values| of each layer, never a zero."""
+    if values.dim() != 2 or sum(sizes) != values.shape[1]:
+        raise ValueError(f"values must be [n, {sum(sizes)}], not {list(values.shape)}")
+    mask = torch.zeros(values.shape, dtype=torch.bool)
+    start = 0
+    for size in sizes:
+        if size:
+            layer = values[:, start : start + size].abs()
+            best = layer.topk(max(1, int(share * size)), dim=1, sorted=False).indices
+            mask[:, start : start + size].scatter_(1, best, True)
+        start += size
+    return mask & (values != 0)

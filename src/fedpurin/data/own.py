@@ -37,8 +37,9 @@ def load_own(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Train and test images and labels of one site, in the form of `Dataset`.
 
-    `classes` orders the folders of images, which all sites must do alike (without it: by name). `num_classes`
-    and `shape` are what the federation agreed on; data that does not fit is refused.
+    `classes` orders the folders of images, which all sites must do alike: a folder that is not among them is
+    refused. Without it folders are numbered by name, which is good for looking at one site's data only.
+    `num_classes` and `shape` are what the federation agreed on; data that does not fit is refused.
     """
     if classes is not None and num_classes is None:
         num_classes = len(classes)

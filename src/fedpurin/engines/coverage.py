@@ -22,11 +22,12 @@ class Coverage:
         }
 
     def add(self, hub: Hub) -> None:
-        support = hub.global_support()
+        support = hub.server.support()
         if support is None:
             return
         for row, client in enumerate(self.tensors["client_ids"].tolist()):
-            if client in hub.masks:
-                self.tensors["client_counts"][row] += unpack_bits(hub.masks[client], hub.selection.d)
+            known = hub.known(client)
+            if known.round == hub.aggregated and known.mask is not None:
+                self.tensors["client_counts"][row] += unpack_bits(known.mask, hub.selection.d)
         self.tensors["server_counts"] += support
         self.tensors["rounds"] += 1

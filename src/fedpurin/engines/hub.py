@@ -17,30 +17,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpurin import ledger, wire
-from fedpurin.core.bits import BITS_PER_BYTE, unpack_bits
+from fedpurin import wire
+from fedpurin.core.bits import BITS_PER_BYTE
 from fedpurin.errors import EngineError, MismatchError
 from fedpurin.job import Job
-from fedpurin.messages import Uploads
+from fedpurin.messages import Known, Message, Uploads
 from fedpurin.meta import Meta
-from fedpurin.methods import Server
+from fedpurin.runs import ledger
 from fedpurin.train import Score, generator
-
-OVERLAP_LIMIT = 64  # participants up to which the overlap matrix goes into the metrics
 
 
 class Hub:
     def __init__(self, job: Job) -> None:
-        self.config, self.method, self.selection = job.config, job.method, job.selection
+        self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
         self.aggregated = 0  # the last round that was closed
-        self.server: Server = {"confirmed": torch.zeros(self.clients, dtype=torch.int64)}
+        self.confirmed_N = torch.zeros(
+            self.clients, dtype=torch.int64
+        )  # last accepted round of each; 0: none
+        self.masks_Nb: Tensor | None = None  # the last accepted mask of each client, packed
+        self.server = self.method.server(self.selection, self.clients, job.common_start())
         self.t = 0
         self.asked: list[int] = []
         self.metas: dict[int, Meta] = {}
         self.failed: list[dict[str, Any]] = []
         self.ledger: list[dict[str, Any]] = []
-        self.masks: dict[int, Tensor] = {}
         self._values: Tensor | None = None
         self._packed: Tensor | None = None
 
@@ -56,15 +57,14 @@ class Hub:
 
     def begin(self, t: int, clients: list[int]) -> None:
         self.t, self.asked = t, sorted(clients)
-        self.metas, self.failed, self.masks = {}, [], {}
+        self.metas, self.failed = {}, []
         rows, d = len(self.asked), self.selection.d
         if rows == 0:
             return
-        merged = self.server.get("merged")
-        if rows == self.clients and merged is not None:
-            # A client's merged part is not needed once its next upload is here: the new value takes its row.
-            self._values = merged
-        elif self._values is None or self._values is merged or self._values.shape[0] != rows:
+        spare = self.server.spare()
+        if rows == self.clients and spare is not None:
+            self._values = spare  # each client's new value takes the row that it makes useless
+        elif self._values is None or self._values is spare or self._values.shape[0] != rows:
             self._values = torch.zeros(rows, d)
         # One matrix: a small tensor per client would pin the large free pieces between them.
         self._packed = (
@@ -73,31 +73,42 @@ class Hub:
 
     # Messages
 
-    def confirmed(self, client: int) -> int:
-        return int(self.server["confirmed"][client])
+    def known(self, client: int) -> Known:
+        """What this client has, as far as the server can tell."""
+        last = int(self.confirmed_N[client])
+        return Known(last, None if self.masks_Nb is None or not last else self.masks_Nb[client])
 
     def forget(self, client: int) -> None:
         """The client has lost its state: from now on it is answered like one that never took part."""
-        self.server["confirmed"][client] = 0
+        self.confirmed_N[client] = 0
 
     def _reference(self, client: int) -> wire.Reference | None:
-        last = self.confirmed(client)
-        return wire.Reference(last, self.server["mask"][client]) if last and "mask" in self.server else None
+        known = self.known(client)
+        return None if known.mask is None else wire.Reference(known.round, known.mask)
 
     def reply(self, client: int) -> bytes | None:
-        message = self.method.reply(self.server, client)
+        message = self.method.reply(self.server, client, self.known(client))
         if message is None:
             return None
         data = wire.encode(
             message,
             self._address(client, self.aggregated, "down"),
-            values=self.config.wire.values,
+            values=self._type(message),
             pack=self.config.wire.pack,
             reference=self._reference(client),
-            confirmed=self.confirmed(client),
+            confirmed=self.known(client).round,
         ).data
         self.ledger.append(ledger.entry(data, message))
         return data
+
+    def _type(self, message: Message) -> str:
+        return "float32" if message.exact else self.config.value_type
+
+    def _rounded(self, message: Message) -> Tensor:
+        """[1, d]: the values of a reply as its receivers will decode them."""
+        address = self._address(0, self.t, "down")
+        data = wire.encode(message, address, values=self._type(message)).data
+        return wire.decode(data, address).message.values_nd
 
     def _address(self, client: int, t: int, direction: Any) -> wire.Address:
         return wire.Address(self.selection.fingerprint, self.selection.d, t, client, direction)
@@ -122,7 +133,8 @@ class Hub:
             row = self.asked.index(client)
             self._values[row] = decoded.message.values_nd[0]
             if self._packed is not None:
-                self.masks[client] = self._packed[row].copy_(decoded.packed)
+                assert decoded.packed is not None
+                self._packed[row] = decoded.packed
             self.ledger.append(ledger.entry(upload, decoded.message, meta=len(meta)))
         self.metas[client] = told
 
@@ -137,12 +149,16 @@ class Hub:
         if not present:
             reasons = "; ".join(sorted({f["reason"] for f in self.failed})) or "no client replied"
             raise EngineError(f"round {t}: no client delivered an upload ({reasons})")
-        for client in present:
-            self.server["confirmed"][client] = t
+        record = self._record(t, present)
         if self.selection.d:
-            self.server = self.method.aggregate(self.server, self._uploads(present), t)
+            uploads = self._uploads(present)
+            self.server = self.method.aggregate(self.server, uploads, t)
+            if uploads.packed_nb is not None:
+                self.masks_Nb = uploads.replace_rows(self.masks_Nb, uploads.packed_nb, reuse=True)
+            record |= self.method.record(self.server, uploads)
+        self.confirmed_N[present] = t
         self.aggregated = t
-        return self._record(t, present)
+        return record
 
     def _uploads(self, present: list[int]) -> Uploads:
         assert self._values is not None
@@ -151,46 +167,21 @@ class Hub:
             rows = [self.asked.index(client) for client in present]
             values, packed = values[rows], None if packed is None else packed[rows]
         samples = torch.tensor([self.metas[client].samples for client in present])
-        return Uploads(present, values, packed, samples)
+        return Uploads(present, values, packed, samples, self.selection, self.clients, self._rounded)
 
     def _record(self, t: int, present: list[int]) -> dict[str, Any]:
         metas = [self.metas[client] for client in present]
-        record: dict[str, Any] = {
+        return {
             "round": t,
             "clients": present,
             "failed": sorted(self.failed, key=lambda f: f["client"]),
             "trained": _scores([m.trained for m in metas]),
             "upload": _scores([m.upload for m in metas]),
             "merged": merged_record(dict(zip(present, metas, strict=True))),
-        }
-        if "groups" in self.server:
-            groups = self.server["groups"]
-            record["collaborators"] = [
-                [present[j] for j in torch.nonzero(row).flatten().tolist() if j != i]
-                for i, row in enumerate(groups)
-            ]
-            limit = float(self.server["threshold"])
-            record["threshold"] = limit if limit != float("inf") else None
-            if len(present) <= OVERLAP_LIMIT:
-                record["overlap"] = [
-                    [round(o, 4) + 0.0 for o in row] for row in self.server["overlap"].tolist()
-                ]
-            record["kept"] = self._kept()
-        record["seconds"] = {
-            name: sum(m.seconds[i] for m in metas) for i, name in enumerate(("train", "evaluate", "client"))
-        }
-        return record
-
-    def _kept(self) -> dict[str, float]:
-        """Share of critical parameters per layer, mean over the clients."""
-        counts = torch.zeros(len(self.selection.layers), dtype=torch.int64)
-        for packed in self.masks.values():
-            mask = unpack_bits(packed, self.selection.d)
-            for i, (layer, at) in enumerate(self.selection.spans()):
-                counts[i] += mask[at : at + layer.size].sum()
-        return {
-            layer.name: int(count) / (layer.size * len(self.masks))
-            for layer, count in zip(self.selection.layers, counts, strict=True)
+            "seconds": {
+                name: sum(m.seconds[i] for m in metas)
+                for i, name in enumerate(("train", "evaluate", "client"))
+            },
         }
 
     def take_ledger(self) -> list[dict[str, Any]]:
@@ -199,21 +190,20 @@ class Hub:
         self.ledger = []
         return lines
 
-    def global_support(self) -> Tensor | None:
-        """bool [d]: where the global model is not zero."""
-        return self.server["theta_bar"] != 0 if "theta_bar" in self.server else None
-
     # Checkpoints
 
-    def state(self) -> Server:
-        state = dict(self.server) | {"aggregated": torch.tensor([self.aggregated])}
-        if "merged" in state and bool(state["alone"].all()):
-            del state["merged"]  # everybody's critical part is its own
-        return state
+    def state(self) -> dict[str, Tensor]:
+        """The method's own tensors under method.NAME, and what every server knows."""
+        state = {f"method.{name}": tensor for name, tensor in self.server.tensors().items()}
+        state |= {"confirmed": self.confirmed_N, "aggregated": torch.tensor([self.aggregated])}
+        return state if self.masks_Nb is None else state | {"masks": self.masks_Nb}
 
-    def restore(self, state: Server) -> None:
-        self.server = {name: tensor.clone() for name, tensor in state.items() if name != "aggregated"}
-        self.aggregated = int(state["aggregated"])
+    def restore(self, state: dict[str, Tensor]) -> None:
+        own = {name: tensor.clone() for name, tensor in state.items()}
+        self.aggregated = int(own["aggregated"])
+        self.confirmed_N, self.masks_Nb = own["confirmed"], own.get("masks")
+        parts = {k.removeprefix("method."): v for k, v in own.items() if k.startswith("method.")}
+        self.server = type(self.server).of(parts)
 
 
 def merged_record(metas: dict[int, Meta]) -> dict[str, list[Any]]:

@@ -10,12 +10,11 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Self
 
-from fedpurin.engines.pool import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, error_of
 from fedpurin.engines.table import StateTable
+from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.errors import EngineError
-from fedpurin.job import Job
 
 
 def available_cores() -> int:
@@ -25,18 +24,21 @@ def available_cores() -> int:
 class LocalWorkers(Pool):
     """Persistent worker processes. A worker that dies is replaced and its task given out again."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self.count = max(1, min(job.config.run.workers or available_cores(), self.table.n))
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.count = max(1, min(self.job.config.run.workers or available_cores(), self.table.n))
         self.scratch = StateTable(self.spec, self.count)
         self.workers = [_Worker(self, slot) for slot in range(self.count)]
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *problem: object) -> None:
         for worker in self.workers:
             worker.stop()
+        self.scratch.close()
+        super().__exit__(*problem)
 
-    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
-        waiting = deque(Task(op, client, t) for client in clients)
+    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+        waiting = deque(tasks)
         busy: dict[_Worker, Task] = {}
         idle = list(reversed(self.workers))
         while waiting or busy:
@@ -119,7 +121,7 @@ class _Worker:
         try:
             answer = json.loads(self.connection.recv_bytes())
             if not answer["ok"]:
-                return Outcome(task.client, error=error_of(answer, task.client, task.t))
+                return Outcome(task.client, failure=failure_of(answer, task.client, task.t))
             meta = self.connection.recv_bytes()
             upload = self.connection.recv_bytes() if answer["upload"] else None
         except (EOFError, OSError):  # OSError: it ended in the middle of a message

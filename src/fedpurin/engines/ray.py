@@ -12,14 +12,14 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.engines.pool import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, error_of
 from fedpurin.engines.site import Site
+from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
 from fedpurin.errors import EngineError, MissingExtraError
 from fedpurin.job import Job
@@ -35,29 +35,35 @@ class RayWorkers(Pool):
     """What `LocalWorkers` is, for actors. An actor that is still starting gets no task."""
 
     def __init__(self, job: Job) -> None:
-        self.ray = _import_ray()
         super().__init__(job)
+        self.ray = _import_ray()
+        self.failed_starts = 0
+        self.starting: dict[Any, Any] = {}  # reference to the first answer -> actor
+        self.idle: list[Any] = []
+        self.busy: dict[Any, tuple[Any, Task]] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
         self.started_ray = not self.ray.is_initialized()
         if self.started_ray:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         cores = int(self.ray.cluster_resources().get("CPU", 1))
-        self.count = max(1, min(job.config.run.workers or cores, self.table.n))
-        self.starting: dict[Any, Any] = {}  # reference to the first answer -> actor
-        self.idle: list[Any] = []
-        self.busy: dict[Any, tuple[Any, Task]] = {}
+        self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
         for _ in range(self.count):
             self._start()
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *problem: object) -> None:
         for actor in [*self.starting.values(), *self.idle, *(actor for actor, _ in self.busy.values())]:
             self.ray.kill(actor)
         self.starting, self.idle, self.busy = {}, [], {}
         if self.started_ray:
             self.ray.shutdown()
+        super().__exit__(*problem)
 
-    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
-        waiting = deque(Task(op, client, t) for client in clients)
+    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+        waiting = deque(tasks)
         while waiting or self.busy:
             while waiting and self.idle:
                 self._give(waiting.popleft(), reply)
@@ -76,7 +82,7 @@ class RayWorkers(Pool):
                 if answer["ok"]:
                     yield Outcome(task.client, meta, upload, answer.get("digest", ""))
                 else:
-                    yield Outcome(task.client, error=error_of(answer, task.client, task.t))
+                    yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
     def keep(self, client: int) -> None:
         self.table.write(client, _tensors(self._state))
@@ -103,7 +109,7 @@ class RayWorkers(Pool):
             answer = self.ray.get(reference)
         except self._deaths:
             self._start()  # its place was gone before it worked; a missing package would repeat, so:
-            self.failed_starts = getattr(self, "failed_starts", 0) + 1
+            self.failed_starts += 1
             if self.failed_starts >= MAX_DEATHS * self.count:
                 raise EngineError(
                     f"Ray actors died {self.failed_starts} times while starting; "
@@ -111,7 +117,7 @@ class RayWorkers(Pool):
                 ) from None
             return
         if not answer["ok"]:
-            raise error_of(answer, 0, 0)
+            raise EngineError(failure_of(answer, 0, 0).reason)
         self.idle.append(actor)
 
     def _give(self, task: Task, reply: Reply) -> None:

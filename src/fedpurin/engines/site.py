@@ -1,10 +1,11 @@
 """One client's side of a round, the same in every engine.
 
-download -> evaluate "merged" -> train -> evaluate "trained" -> mask -> encode -> evaluate "upload"
+download -> evaluate "merged" -> train, and train a personal model where the method has one ->
+evaluate "trained" -> mask -> encode -> evaluate "upload"
 
 A client's state is a flat dict of tensors:
     round            int64 [1]: the last round it worked in, 0 at first
-    weights          float32 [D]: as trained; where values were uploaded, as the server decodes them
+    weights          float32 [D]: the model in use; where it is the one uploaded, as the server decodes it
     mask             uint8 [b]: its last critical mask, packed (methods with masks)
     residual         float32 [d]: what rounding took from the last upload (with feedback)
     buffer.NAME      batch-norm statistics and other buffers of the model
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +28,14 @@ from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.errors import DivergedError, MismatchError
 from fedpurin.job import Job
 from fedpurin.layout import read_gradients, read_parameters, write_parameters
-from fedpurin.messages import Message
+from fedpurin.messages import Delivery, Message
 from fedpurin.meta import Meta
-from fedpurin.methods import Fit, Memory
-from fedpurin.train import ClientData, Score, evaluate, generator, key, train
+from fedpurin.methods.base import Fit
+from fedpurin.methods.state import TensorState
+from fedpurin.train import ClientData, Score, evaluate, generator, key, refresh_statistics, train
 
 State = dict[str, Tensor]
+Objective = Callable[[nn.Module, Tensor, Tensor, Any], Tensor]  # with the client's memory
 
 
 @dataclass(frozen=True)
@@ -73,41 +78,46 @@ class Site:
     """Runs rounds for any client whose data it is given. Holds one model, refilled for each client."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.config, self.method = job, job.config, job.method
+        self.job, self.config, self.method = job, job.config, job.config.method
         self.layout, self.selection = job.layout, job.selection
         self.device = job.config.run.device
         self.model: nn.Module = job.model(0).to(self.device)
-        self.lossy = job.config.wire.values != "float32"
+        self.lossy = job.config.value_type != "float32"
+        nobody_nD = torch.zeros(0, self.layout.total)
+        self._memory_type: type[TensorState] = type(
+            self.method.memory(self.layout, self.selection, nobody_nD)
+        )
 
     # State
 
     def initial_state(self, client: int) -> State:
         """Own initial values; what is exchanged starts from those of client 0."""
         model = self.job.model(client)
-        common = self.selection.take(read_parameters(self.job.model(0))[None])
-        state: State = {
-            "round": torch.zeros(1, dtype=torch.int64),
-            "weights": self.selection.put(read_parameters(model)[None], common)[0],
-        }
+        weights_nD = self.selection.put(read_parameters(model)[None], self.job.common_start()[None])
+        state: State = {"round": torch.zeros(1, dtype=torch.int64), "weights": weights_nD[0]}
         if self.method.has_masks:
             state["mask"] = torch.zeros(-(-self.selection.d // 8), dtype=torch.uint8)
         if self._keeps_residual:
             state["residual"] = torch.zeros(self.selection.d)
         for name, buffer in model.named_buffers():
             state[f"buffer.{name}"] = buffer.clone()
-        for name, rows in self.method.memory(self.layout, 1).items():
-            state[f"memory.{name}"] = rows[0]
-        return state
+        return state | _memory_rows(self.method.memory(self.layout, self.selection, weights_nD))
 
     @property
     def _keeps_residual(self) -> bool:
-        return self.config.wire.feedback and self.lossy and self.selection.d > 0
+        wanted = (
+            self.config.wire.feedback and not self.method.sends_updates
+        )  # which keep residuals of their own
+        return wanted and self.lossy and self.selection.d > 0
 
     def _load(self, weights_D: Tensor, state: State) -> None:
+        self._write(weights_D, {name: state[f"buffer.{name}"] for name, _ in self.model.named_buffers()})
+
+    def _write(self, weights_D: Tensor, buffers: Mapping[str, Tensor]) -> None:
         write_parameters(self.model, weights_D)
         with torch.no_grad():
-            for name, buffer in self.model.named_buffers():
-                buffer.copy_(state[f"buffer.{name}"])
+            for name, values in buffers.items():
+                self.model.get_buffer(name).copy_(values)
 
     def _reference(self, state: State) -> wire.Reference | None:
         last = int(state["round"])
@@ -118,61 +128,94 @@ class Site:
     def work(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Work:
         clock = Clock()
         weights_D, memory, merged_round, merged = self._receive(client, t, reply, state, data, clock)
-        self._load(weights_D, state)
-        seed = key(self.config.run.seed, "training", t, client)
-        clock.run("train", self._train, data, memory, seed)
-        end_D = read_parameters(self.model).cpu()
-        if not torch.isfinite(end_D).all():
-            raise DivergedError(f"client {client} diverged in round {t} (NaN or Inf); lower train.lr")
-        trained = clock.run("evaluate", evaluate, self.model, data, self.device)
-        fit = Fit(
-            self.layout,
-            self.selection,
-            t,
-            weights_D[None],
-            end_D[None],
-            read_gradients(self.model).cpu()[None],
-            lambda: torch.rand(
-                1, self.selection.d, generator=generator(self.config.run.seed, "scores", t, client)
-            ),
+        start_nD = self.method.start(weights_D[None], self.selection, memory)
+        self._load(start_nD[0], state)
+        order_seed = self.config.run.order_seed_used
+        clock.run(
+            "train", self._train, data, memory, self.method.loss, key(order_seed, "training", t, client)
         )
+        fit = self._fit(client, t, start_nD)
+        statistics = None
+        personal_nD = self.method.personal_start(weights_D[None], memory)
+        if personal_nD is not None:
+            statistics = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+            self._load(personal_nD[0], state)
+            seed = key(order_seed, "personal", t, client)
+            clock.run("train", self._train, data, memory, self.method.personal_loss, seed)
+            fit = replace(fit, personal_nD=self._parameters(client, t)[None])
+        used_nD, memory = self.method.in_use(fit, memory)
+        if used_nD is not None:
+            clock.run("train", self._put_in_use, used_nD[0], data)
+        trained = clock.run("evaluate", evaluate, self.model, data, self.device)
         message, memory = self.method.upload(fit, memory)
-        state = self._state_after(t, end_D, state, memory)
+        used_D = fit.end_nD[0] if used_nD is None else used_nD[0]
+        state = self._state_after(t, used_D, state, memory)
         upload, score = None, trained
         if message is not None and self.selection.d:  # a model that is all head has nothing for FedPer
-            upload, state, sent_D = self._send(client, t, message, state, end_D)
-            if not torch.equal(sent_D, end_D):
-                write_parameters(self.model, sent_D)
+            upload, state, sent_D = self._send(client, t, message, state, fit, memory)
+            if used_nD is not None:
+                state["weights"] = used_D  # whatever was sent
+            if statistics is not None or not torch.equal(sent_D, used_D):
+                self._write(sent_D, statistics or {})
                 score = clock.run("evaluate", evaluate, self.model, data, self.device)
         meta = Meta(len(data.train_y), merged_round, merged, trained, score, clock.seconds())
         return Work(upload, meta.to_bytes(self.config.run.share_metrics), state)
+
+    def _fit(self, client: int, t: int, start_nD: Tensor) -> Fit:
+        end_D = self._parameters(client, t)
+        draw = generator(self.config.run.seed, "scores", t, client)
+        return Fit(
+            self.layout,
+            self.selection,
+            t,
+            start_nD,
+            end_D[None],
+            read_gradients(self.model).cpu()[None],
+            lambda: torch.rand(1, self.selection.d, generator=draw),
+        )
+
+    def _parameters(self, client: int, t: int) -> Tensor:
+        """[D]: where a training ended."""
+        end_D = read_parameters(self.model).cpu()
+        if not torch.isfinite(end_D).all():
+            raise DivergedError(f"client {client} diverged in round {t} (NaN or Inf); lower train.lr")
+        return end_D
+
+    def _put_in_use(self, weights_D: Tensor, data: ClientData) -> None:
+        write_parameters(self.model, weights_D)
+        if self.method.ending().refresh:
+            refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
 
     def finish(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Finish:
         """The last reply, after round t: the client's final personal model."""
         clock = Clock()
         weights_D, memory, merged_round, merged = self._receive(client, t + 1, reply, state, data, clock)
-        state = state | {"weights": weights_D} | {f"memory.{name}": rows[0] for name, rows in memory.items()}
+        state = state | {"weights": weights_D} | _memory_rows(memory)
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 
-    def _train(self, data: ClientData, memory: Memory, seed: int) -> None:
-        memory = {name: rows.to(self.device) for name, rows in memory.items()}
+    def _train(self, data: ClientData, memory: TensorState, objective: Objective, seed: int) -> None:
+        memory = memory.mapped(lambda rows: rows.to(self.device))
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            return self.method.loss(model, x, y, memory)
+            return objective(model, x, y, memory)
 
-        train(self.model, data, self.config.train, loss, seed, self.device)
+        ending = self.method.ending()
+        train(self.model, data, self.config.train, loss, seed, self.device, ending.tail)
+        if ending.refresh:
+            refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
 
     def _receive(
         self, client: int, t: int, reply: bytes | None, state: State, data: ClientData, clock: Clock
-    ) -> tuple[Tensor, Memory, int, Score | None]:
+    ) -> tuple[Tensor, TensorState, int, Score | None]:
         """Weights and memory after the reply, and the evaluation of the merged model."""
         weights_D = state["weights"]
-        memory = {k.removeprefix("memory."): v[None] for k, v in state.items() if k.startswith("memory.")}
+        memory = self._memory_of(state)
         merged_round = int(state["round"])  # without messages a client goes on where it stopped
         if reply is not None:
             merged_round, message = self._open_reply(client, t, reply, state)
-            merged_nD, memory = self.method.download(weights_D[None], message, memory, self.selection)
+            delivery = Delivery(message, self.selection, int(state["round"]), merged_round)
+            merged_nD, memory = self.method.download(weights_D[None], delivery, memory)
             weights_D = merged_nD[0]
         if merged_round == 0:
             return weights_D, memory, 0, None
@@ -197,28 +240,35 @@ class Site:
             )
         return aggregated, decoded.message
 
+    def _memory_of(self, state: State) -> TensorState:
+        rows = {k.removeprefix("memory."): v[None] for k, v in state.items() if k.startswith("memory.")}
+        return self._memory_type.of(rows)
+
     def _send(
-        self, client: int, t: int, message: Message, state: State, end_D: Tensor
+        self, client: int, t: int, message: Message, state: State, fit: Fit, memory: TensorState
     ) -> tuple[bytes, State, Tensor]:
         """The upload's bytes; the state, with what the server will have decoded; the model as it was sent."""
-        before = state
+        before, end_D = state, fit.end_nD[0]
         message = self._with_residual(message, before, t)
         address = wire.Address(self.selection.fingerprint, self.selection.d, t, client, "up")
         reference = self._reference(before)
         encoded = wire.encode(
             message,
             address,
-            values=self.config.wire.values,
+            values="float32" if message.exact else self.config.value_type,
             pack=self.config.wire.pack,
             reference=reference,
         )
         known = [reference] if reference else []
         got_nd = wire.decode(encoded.data, address, known=known).message.values_nd
-        state = state | {"round": torch.tensor([t])}
+        state = state | {"round": torch.tensor([t])} | _memory_rows(self.method.sent(memory, message, got_nd))
         if message.critical_nd is not None:
             state["mask"] = pack_bits(message.critical_nd[0])
         if self._keeps_residual:
             state["residual"] = (message.values_nd - got_nd)[0]
+        if self.method.sends_updates:
+            model_nd = self.selection.take(fit.start_nD) + got_nd
+            return encoded.data, state, self.selection.put(fit.end_nD, model_nd)[0]
         sent_nD = self.selection.put(end_D[None], got_nd)
         kept_nd = got_nd
         if message.support_nd is not None:
@@ -238,18 +288,20 @@ class Site:
             both = message.critical_nd & unpack_bits(state["mask"], self.selection.d)[None]
             travels = message.support_nd is None or message.support_nd
             residual_nd = torch.where(both & travels, residual_nd, 0.0)
-        return Message(message.values_nd + residual_nd, message.critical_nd, message.support_nd)
+        return replace(message, values_nd=message.values_nd + residual_nd)
 
-    def _state_after(self, t: int, end_D: Tensor, state: State, memory: Memory) -> State:
+    def _state_after(self, t: int, end_D: Tensor, state: State, memory: TensorState) -> State:
         """Keeps `round`, `mask` and `residual` of the round before: `_send` still refers to them."""
         after = state | {"weights": end_D}
         if self.selection.d == 0:
             after["round"] = torch.tensor([t])
         for name, buffer in self.model.named_buffers():
             after[f"buffer.{name}"] = buffer.detach().cpu().clone()
-        for name, rows in memory.items():
-            after[f"memory.{name}"] = rows[0]
-        return after
+        return after | _memory_rows(memory)
+
+
+def _memory_rows(memory: TensorState) -> State:
+    return {f"memory.{name}": rows[0] for name, rows in memory.tensors().items()}
 
 
 def state_digest(state: State) -> bytes:

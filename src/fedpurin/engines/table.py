@@ -6,6 +6,7 @@ behind however they end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
@@ -59,6 +60,13 @@ class StateTable:
                 else torch.empty(0, dtype=getattr(torch, dtype))
             )
             self.rows[name] = flat.view(n, *shape)
+
+    def close(self) -> None:
+        """Give the memory back. Whoever still holds a tensor of a row keeps the pages alive, not the file."""
+        self.rows = {}
+        with contextlib.suppress(BufferError):
+            self._memory.close()
+        os.close(self.descriptor)
 
     def read(self, i: int) -> dict[str, Tensor]:
         """A copy of one client's state."""

@@ -3,7 +3,7 @@
 Frames on the socket are JSON, followed by raw bytes where the JSON announces them:
     in   {"config", "spec", "clients", "table", "slots", "scratch", "slot"}      once
     in   {"op": "initial" | "work" | "finish", "client", "t", "reply": bool} [reply]
-    out  {"ok": true, "upload": bool, "digest"} meta [upload]    or    {"ok": false, "kind", "message"}
+    out  {"ok": true, "upload": bool, "digest"} meta [upload]    or    {"ok": false, "concerns", "message"}
 A result is written to the worker's own scratch row; the parent copies it once it has the answer, so a
 worker that dies half-way leaves its client's state as it was.
 """
@@ -22,7 +22,7 @@ from typing import Any
 from fedpurin.config import Config
 from fedpurin.engines.site import Site, State
 from fedpurin.engines.table import Spec, StateTable
-from fedpurin.errors import FedpurinError
+from fedpurin.errors import DivergedError, FedpurinError, NotFiniteError
 from fedpurin.job import Job
 from fedpurin.train import prepare_process
 
@@ -30,7 +30,7 @@ Order = dict[str, Any]
 """op, client, t; and, on the socket, whether a reply follows."""
 
 Answer = dict[str, Any]
-"""ok, and then upload and digest, or the kind of the error and its message."""
+"""ok, and then upload and digest, or whom the problem concerns and its message."""
 
 
 def main(descriptor: int) -> None:
@@ -59,9 +59,12 @@ def build_site(config: str) -> Site | Answer:
 
 
 def refusal(problem: Exception) -> Answer:
+    """Whom a problem concerns is decided here, where its type is known: only text travels."""
+    if isinstance(problem, DivergedError | NotFiniteError):
+        return {"ok": False, "concerns": "client", "message": str(problem)}
     if isinstance(problem, FedpurinError):
-        return {"ok": False, "kind": type(problem).__name__, "message": str(problem)}
-    return {"ok": False, "kind": "", "message": "".join(traceback.format_exception(problem))}
+        return {"ok": False, "concerns": "run", "message": str(problem)}
+    return {"ok": False, "concerns": "bug", "message": "".join(traceback.format_exception(problem))}
 
 
 def _serve(

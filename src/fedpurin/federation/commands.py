@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedpurin.config import Config
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.errors import ConfigError, EngineError
 from fedpurin.federation.cluster import SuperLink, Traffic
-from fedpurin.federation.frontdoor import FrontDoor, find_nginx
+from fedpurin.federation.frontdoor import FrontDoor, find_nginx, largest_message_mb
 from fedpurin.federation.keys import (
     ServerKeys,
+    add_site,
     load_server_keys,
     make_keys,
+    new_site_key,
     renew_certificates,
+    revoke_site,
 )
-from fedpurin.federation.launch import Event, federation_folder, launch
+from fedpurin.federation.launch import Event, federation_folder, launch, stop_old_run
+from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
 from fedpurin.federation.progress import Console, describe, describe_traffic, say, stoppable
-from fedpurin.federation.service import Service, stop_all
+from fedpurin.federation.service import Kept, Service
 from fedpurin.federation.site import client as client
+
+if TYPE_CHECKING:
+    from fedpurin.job import Job
 
 INTERRUPTED = 130
 
@@ -41,9 +50,10 @@ def up(
     minimum: int | None = None,
     deadline: float | None = None,
     join: float | None = None,
+    patience: float | None = None,
 ) -> int:
     """A whole federation on this machine, in clear over loopback, for trying out."""
-    from fedpurin.engines.flower import engine
+    from fedpurin.federation import engine
     from fedpurin.job import Job
 
     clients = config.run.clients
@@ -56,9 +66,12 @@ def up(
         )
     config = replace(config, run=replace(config.run, engine="flower"))
     data = [_absolute(item) for item in data] if data else None
-    terms = Terms.of(clients, minimum=minimum, deadline=deadline, join=join)
+    terms = Terms.of(clients, minimum=minimum, deadline=deadline, join=join, patience=patience)
     say(console, f"starting a server and {clients} clients on this machine; the run directory is {out}")
     say(console, "each client is a process of its own and takes seconds to start; Ctrl-C stops everything")
+
+    again = shlex.join(["fedpurin", "federation", "up", "--resume", "--out", str(out)])
+    again += "".join(f" --data {shlex.quote(item)}" for item in data or [])
 
     def show(event: Event) -> None:
         if line := describe(event, out):
@@ -76,12 +89,10 @@ def up(
                 job = Job.build(config)
                 result = engine.run_job(job, out, terms=terms, data=data, on_event=show, on_traffic=count)
         except KeyboardInterrupt:
-            say(console, f"stopped; continue with: fedpurin federation up --resume --out {out}")
+            say(console, f"stopped; continue with: {again}")
             return INTERRUPTED
         except EngineError as error:
-            raise EngineError(
-                f"{error}; continue with: fedpurin federation up --resume --out {out}"
-            ) from None
+            raise EngineError(f"{error}; continue with: {again}") from None
     say(console, f"done, digest {result['digest']}; look at it with: fedpurin show {out}")
     return 0
 
@@ -94,8 +105,20 @@ def keys(
     sites: int = 0,
     port: int = 8443,
     renew: bool = False,
+    add: bool = False,
+    revoke: int | None = None,
+    new_key: int | None = None,
 ) -> int:
-    """Certificates for a server and a folder per site; or new server certificates."""
+    """Certificates for a server and a folder per site; or a change to them."""
+    if add or new_key is not None:
+        site = add_site(folder) if new_key is None else new_site_key(folder, new_key)
+        say(console, f"hand {site} over to its site by a safe way, then delete it here")
+        say(console, "a server at work accepts the new key from its next round on")
+        return 0
+    if revoke is not None:
+        revoke_site(folder, revoke)
+        say(console, f"the key of client {revoke} is refused; a server at work leaves it out from now on")
+        return 0
     if renew:
         expiry = renew_certificates(load_server_keys(folder).folder)
         say(console, f"new certificates until {expiry:%Y-%m-%d}; restart the server, sites need nothing new")
@@ -124,31 +147,43 @@ def server(
     minimum: int | None = None,
     deadline: float | None = None,
     join: float | None = None,
+    patience: float | None = None,
+    seats: int | None = None,
+    dashboard: int | None = None,
 ) -> int:
     """The server of a federation between machines: SuperLink on loopback, nginx before it, the rounds."""
     find_nginx()
     keys = load_server_keys(key_folder)
     listen = listen or f"0.0.0.0:{keys.port}"
     check_port_free(listen)
-    config = _prepare_run(config, keys, out, resume=resume, console=console)
-    terms = Terms.of(keys.sites, minimum=minimum, deadline=deadline, join=join)
+    job = _prepare_run(config, keys, seats or keys.sites, out, resume=resume, console=console)
+    terms = Terms.of(
+        len(keys.public_keys()), minimum=minimum, deadline=deadline, join=join, patience=patience
+    )
     folder = federation_folder(out)
-    services: list[Service] = []
-    with stoppable():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stoppable())
         try:
+            if dashboard is not None:
+                from fedpurin.federation.dashboard import Dashboard
+
+                shown = stack.enter_context(Dashboard(out, dashboard))
+                say(console, f"live page: http://127.0.0.1:{shown.port}/")
             say(console, "starting the SuperLink on loopback and nginx before it")
-            link = SuperLink(folder, keys, keep=True)
-            services.append(link.service)
+            link = SuperLink(folder, keys)
+            stack.callback(link.stop)
+            if link.open_to_others:
+                say(console, f"other accounts of this machine can control Flower here: {link.open_to_others}")
             link.wait()
-            link.register(keys.public_keys())
-            _stop_old_run(link, folder)
-            door = FrontDoor(keys, listen, link.port, folder)
-            services.append(Service("nginx", door.command(), log=folder / "nginx.log"))
+            membership = Membership(link, keys)
+            stop_old_run(link, out)
+            door = FrontDoor(keys, listen, link.upstream(), folder, largest_message_mb(job.selection.d))
+            nginx = Kept(lambda: Service("nginx", door.command(), log=folder / "nginx.log"))
+            stack.callback(lambda: nginx.service.stop())
             say(console, f"listening on {listen}; sites connect to {keys.names[0]}:{keys.port} with")
             say(console, "    fedpurin federation client --keys SITE_FOLDER --data DATA --state STATE")
-            run = launch(link, out, config, terms, keys)
-            (folder / "flower-run").write_text(run.flower_id)
-            run.watched += services
+            run = launch(link, out, job.config, terms, keys)
+            run.tended += [membership.tend, lambda: [line for line in [nginx.tend()] if line]]
             for event in run.follow():
                 if line := describe(event, out):
                     say(console, line)
@@ -159,44 +194,61 @@ def server(
             raise EngineError(
                 f"{error}; continue with: fedpurin federation server --resume {_again(keys, out)}"
             ) from None
-        finally:
-            stop_all(list(reversed(services)))
     _tidy(folder)
     _report(out, console)
     return 0
 
 
 def _prepare_run(
-    config: Config | None, keys: ServerKeys, out: Path, *, resume: bool, console: Console
-) -> Config:
-    """Create the run directory, or open that of a run to be continued; its configuration."""
+    config: Config | None, keys: ServerKeys, seats: int, out: Path, *, resume: bool, console: Console
+) -> Job:
+    """Create the run directory, or open that of a run to be continued."""
     from fedpurin.job import Job
-    from fedpurin.runs import RunDirectory
+    from fedpurin.runs.directory import RunDirectory
 
     if resume:
         directory, job = RunDirectory.reopen(out)
         directory.close()
-        return job.config
+        return job
     config = config or Config()
-    if config.run.clients != keys.sites:
-        say(console, f"the key folder has {keys.sites} sites: run.clients = {keys.sites}")
-    config = replace(config, run=replace(config.run, clients=keys.sites, engine="flower"))
+    if seats < keys.sites:
+        raise ConfigError(f"--seats {seats} is less than the {keys.sites} sites of the key folder")
+    if config.run.clients != seats:
+        say(console, f"{keys.sites} sites have keys, and there are {seats} seats: run.clients = {seats}")
+    config = replace(config, run=replace(config.run, clients=seats, engine="flower"))
     job = Job.build(config)
-    if job.config.run.clients != keys.sites:
-        raise ConfigError(
-            f"the split has {job.config.run.clients} clients, but the key folder {keys.sites} sites"
-        )
+    if job.config.run.clients != seats:
+        raise ConfigError(f"the split has {job.config.run.clients} clients, but the federation {seats} seats")
     RunDirectory.create(out, job).close()
-    return job.config
+    return job
 
 
-def _stop_old_run(link: SuperLink, folder: Path) -> None:
-    """A killed server leaves its Flower run behind, whose messages the sites would still work on."""
-    path = folder / "flower-run"
-    if path.exists():
-        with contextlib.suppress(EngineError):  # it may have ended by itself
-            link.flwr("stop", path.read_text().strip(), "federation")
-        path.unlink()
+def status(run: Path, *, console: Console, as_json: bool = False) -> int:
+    """Who takes part in a run, and how it goes."""
+    from fedpurin.federation.status import as_text
+
+    for line in as_text(run, as_json=as_json):
+        say(console, line)
+    return 0
+
+
+def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
+    """What a site has sent; 1 if a message that was kept is not what the record says."""
+    from fedpurin.engines.flower.audit import read
+
+    lines = read(state)
+    if as_json:
+        say(console, json.dumps(lines, indent=1))
+        return 0
+    say(console, f"{'round':>5} {'what':>7} {'bytes':>12} {'values':>12} {'metrics':>8} {'kept':>8}  sha256")
+    for line in lines:
+        values = f"{line['values']:,} {line['type']}".strip()
+        say(
+            console,
+            f"{line['round']:>5} {line['what']:>7} {line['bytes']:>12,} {values:>12} "
+            f"{'yes' if line['metrics'] else 'no':>8} {line['kept']:>8}  {line['sha256']}",
+        )
+    return int(any(line["kept"] in ("gone", "changed") for line in lines))
 
 
 def _again(keys: ServerKeys, out: Path) -> str:

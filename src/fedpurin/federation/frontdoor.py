@@ -10,6 +10,7 @@ here, compared as they were received: method and undecoded path together. Everyt
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +33,23 @@ FLEET_CALLS = (
 )
 
 
+ENVELOPE_BYTES = 1 << 20  # header, metrics and what Flower puts around a message, with much to spare
+
+
+def largest_message_mb(exchanged: int) -> int:
+    """What the largest message of a model may need: all values as float32, and a mask of all of them."""
+    return -(-(4 * exchanged + -(-exchanged // 8) + ENVELOPE_BYTES) // (1 << 20))
+
+
 @dataclass(frozen=True)
 class FrontDoor:
     """Where nginx listens, where it passes requests on to, and its limits."""
 
     keys: ServerKeys
     listen: str  # address:port
-    superlink_port: int
+    superlink: str  # host:port, or unix:PATH
     folder: Path  # temporary files and logs of nginx
-    max_body_mb: int = 64  # has to exceed the largest message, or rounds hang
+    max_body_mb: int  # has to exceed the largest message, or rounds hang
     connections_per_address: int = 16
     requests_per_second: int = 20
     burst: int = 200
@@ -58,7 +67,7 @@ class FrontDoor:
         return f"""\
 # Written by fedpurin. Method and raw path must match exactly; all else is 404.
 daemon off;
-worker_processes 1;
+{_user()}worker_processes 1;
 pid "{folder}/nginx.pid";
 error_log "{folder}/nginx-error.log" warn;
 events {{ worker_connections 1024; }}
@@ -76,7 +85,7 @@ http {{
     limit_req_zone $binary_remote_addr zone=requests:1m rate={self.requests_per_second}r/s;
 
     upstream superlink {{
-        server 127.0.0.1:{self.superlink_port};
+        server {self.superlink};
         keepalive 16;
         keepalive_timeout 4s;  # below the SuperLink's own 5 s, so that it never hangs up first
     }}
@@ -131,6 +140,11 @@ http {{
 
 
 _KEY_FILES = ("public.pem", "public.key", "ca.pem")
+
+
+def _user() -> str:
+    """Started by root, nginx would serve as another account, which may not open the SuperLink's socket."""
+    return "user root;\n" if os.geteuid() == 0 else ""
 
 
 def find_nginx() -> str:

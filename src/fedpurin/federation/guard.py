@@ -6,7 +6,7 @@ The guard lives as long as the pipe on its standard input stays open. When the p
 closes it or dies, however suddenly, or when the command ends, the guard ends every process that descends
 from it. Flower starts some of its helpers in sessions of their own, so ending one process group would
 not be enough: on Linux the guard adopts orphans (it is a "child subreaper") and can therefore always
-find them.
+find them. Should the guard itself be killed, the kernel tells the command to end.
 
 Only the standard library, and no import of fedpurin: it has to start at once.
 """
@@ -23,6 +23,7 @@ import threading
 import time
 
 GRACE_SECONDS = 5.0
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -79,9 +80,18 @@ def end_all(child: subprocess.Popen[bytes]) -> None:
             os.waitpid(-1, 0)
 
 
-def adopt_orphans() -> None:
+def process_control(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    process_control(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_the_guard() -> None:
+    """Called in the child, before it becomes the command."""
+    process_control(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main(command: list[str]) -> int:
@@ -89,7 +99,8 @@ def main(command: list[str]) -> int:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: over.set())
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # There are no threads yet, so it is safe to run Python between fork and exec.
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_the_guard)
 
     def watch_parent() -> None:
         while os.read(0, 1):

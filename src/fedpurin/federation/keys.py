@@ -30,6 +30,8 @@ try:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    from fedpurin.engines.flower.roster import member_key, members
 except ImportError as error:  # pragma: no cover
     raise MissingExtraError("flower", "a federation") from error
 
@@ -45,14 +47,14 @@ class ServerKeys:
     folder: Path
     names: list[str]  # public names and addresses, the first of which sites connect to
     port: int
-    sites: int
+    sites: int  # that have ever been given a key
 
     def path(self, name: str) -> Path:
         return self.folder / name
 
-    def public_keys(self) -> list[Path]:
-        """By client id."""
-        return [self.folder / f"node-{i:04d}.pub" for i in range(self.sites)]
+    def public_keys(self) -> dict[int, Path]:
+        """Of all members now, by client."""
+        return members(self.folder)
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,77 @@ def make_keys(folder: Path, names: list[str], sites: int, port: int = 8443) -> l
     _write(server / "ca.key", _private_pem(ca_key))
     _write(server / "ca.pem", _pem(ca))
     _sign_server_certificates(server, ca, ca_key, names)
-    _write(server / "federation.toml", tomli_w.dumps({"names": names, "port": port, "sites": sites}).encode())
+    keys = ServerKeys(server, names, port, 0)
+    made = [_make_site(keys, client) for client in range(sites)]
+    _note_sites(keys, sites)
+    return made
 
-    site_folders = []
-    for client in range(sites):
-        site = folder / f"site-{client}"
-        site.mkdir(mode=0o700)
-        node_key = ec.generate_private_key(ec.SECP384R1())
-        _write(site / "node.key", _ssh_private(node_key))
-        _write(site / "ca.pem", _pem(ca))
-        about = {"client": client, "server": f"{_bracketed(names[0])}:{port}"}
-        _write(site / "site.toml", tomli_w.dumps(about).encode())
-        _write(server / f"node-{client:04d}.pub", _ssh_public(node_key))
-        site_folders.append(site)
-    return site_folders
+
+def _note_sites(keys: ServerKeys, sites: int) -> None:
+    about = {"names": keys.names, "port": keys.port, "sites": sites}
+    _write(keys.path("federation.toml"), tomli_w.dumps(about).encode(), replace=True)
+
+
+def _make_site(keys: ServerKeys, client: int) -> Path:
+    """A new key for a client: its folder to hand over, and what the server keeps of it."""
+    site = _free_folder(keys.folder.parent / f"site-{client}")
+    site.mkdir(mode=0o700)
+    node_key = ec.generate_private_key(ec.SECP384R1())
+    _write(site / "node.key", _ssh_private(node_key))
+    _write(site / "ca.pem", keys.path("ca.pem").read_bytes())
+    about = {"client": client, "server": f"{_bracketed(keys.names[0])}:{keys.port}"}
+    _write(site / "site.toml", tomli_w.dumps(about).encode())
+    _write(keys.path(member_key(client)), _ssh_public(node_key), replace=True)
+    return site
+
+
+def _free_folder(path: Path) -> Path:
+    """A folder that was not handed over yet is never overwritten."""
+    names = [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000))]
+    return next(name for name in names if not name.exists())
+
+
+def add_site(folder: Path) -> Path:
+    """A folder for one more site, which takes the next client id; a server at work lets it in."""
+    keys = load_server_keys(folder)
+    site = _make_site(keys, keys.sites)
+    _note_sites(keys, keys.sites + 1)
+    return site
+
+
+def revoke_site(folder: Path, client: int) -> None:
+    """Refuse a site's key from now on."""
+    path = _member(load_server_keys(folder), client)
+    os.replace(path, path.with_suffix(".revoked"))
+
+
+def new_site_key(folder: Path, client: int) -> Path:
+    """A new key for a site, in a new folder to hand over; the old key is refused from now on."""
+    keys = load_server_keys(folder)
+    _member(keys, client)
+    return _make_site(keys, client)
+
+
+def _member(keys: ServerKeys, client: int) -> Path:
+    found = keys.public_keys()
+    if client not in found:
+        raise ConfigError(
+            f"client {client} is no member; the members are {', '.join(map(str, found)) or 'none'}"
+        )
+    return found[client]
+
+
+def make_loopback_certificate(folder: Path) -> None:
+    """ca.pem, loopback.pem and loopback.key for processes that talk to each other on this machine."""
+    ca_key = ec.generate_private_key(ec.SECP384R1())  # not kept: nothing else is ever signed with it
+    ca = _ca_certificate(ca_key)
+    _write(folder / "ca.pem", _pem(ca), replace=True)
+    _sign(folder, "loopback", LOOPBACK_NAMES, ca, ca_key)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that nobody else may read."""
+    _write(path, content, replace=True)
 
 
 def renew_certificates(server: Path) -> dt.datetime:
@@ -128,7 +187,12 @@ def load_server_keys(folder: Path) -> ServerKeys:
     about = _read_toml(folder / "federation.toml", "the server's key folder", ("names", "port", "sites"))
     keys = ServerKeys(folder, list(about["names"]), int(about["port"]), int(about["sites"]))
     needed = ["ca.pem", "public.pem", "public.key", "loopback.pem", "loopback.key"]
-    for path in [folder / name for name in needed] + keys.public_keys():
+    needed += [
+        member_key(client)
+        for client in range(keys.sites)
+        if not (folder / member_key(client)).with_suffix(".revoked").exists()
+    ]
+    for path in [folder / name for name in needed]:
         if not path.exists():
             raise ConfigError(f"{path} is missing: restore the key folder from your backup or make new keys")
     for name in ("public.pem", "loopback.pem"):
@@ -151,12 +215,6 @@ def load_site_keys(folder: Path) -> SiteKeys:
     if keys.node_key.stat().st_mode & 0o077:
         raise ConfigError(f"{keys.node_key} can be read by other accounts: run `chmod 600 {keys.node_key}`")
     return keys
-
-
-def node_key_bytes(public_key_file: Path) -> bytes:
-    """A site's public key as Flower's SuperLink reports it."""
-    key = serialization.load_ssh_public_key(public_key_file.read_bytes())
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 # Details
@@ -205,28 +263,33 @@ def _ca_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 def _sign_server_certificates(
     server: Path, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, names: list[str]
 ) -> dt.datetime:
-    expiry = dt.datetime.max.replace(tzinfo=dt.UTC)
-    for label, subject_names in (("public", names), ("loopback", LOOPBACK_NAMES)):
-        key = ec.generate_private_key(ec.SECP384R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedpurin {label}")])
-        certificate = (
-            _builder(subject, ca.subject, key.public_key(), CERTIFICATE_DAYS)
-            .add_extension(
-                x509.SubjectAlternativeName([_general_name(n) for n in subject_names]), critical=False
-            )
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-            )
-            .sign(ca_key, hashes.SHA384())
+    return min(
+        _sign(server, label, subject_names, ca, ca_key)
+        for label, subject_names in (("public", names), ("loopback", LOOPBACK_NAMES))
+    )
+
+
+def _sign(
+    folder: Path, label: str, names: list[str], ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey
+) -> dt.datetime:
+    """LABEL.pem and LABEL.key for these names; the day until which they are valid."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedpurin {label}")])
+    certificate = (
+        _builder(subject, ca.subject, key.public_key(), CERTIFICATE_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
         )
-        _write(server / f"{label}.key", _private_pem(key), replace=True)
-        _write(server / f"{label}.pem", _pem(certificate), replace=True)
-        expiry = min(expiry, certificate.not_valid_after_utc)
-    return expiry
+        .sign(ca_key, hashes.SHA384())
+    )
+    _write(folder / f"{label}.key", _private_pem(key), replace=True)
+    _write(folder / f"{label}.pem", _pem(certificate), replace=True)
+    return certificate.not_valid_after_utc
 
 
 def _builder(

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import sys
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from fedpurin.config import Config
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.errors import EngineError
 from fedpurin.federation.cluster import SuperLink
-from fedpurin.federation.keys import ServerKeys, node_key_bytes
+from fedpurin.federation.keys import ServerKeys
 from fedpurin.federation.service import Service
 from fedpurin.files import write_atomic
 
 POLL_SECONDS = 0.1
-START_SECONDS = 300.0  # from `flwr run` to the first sign of the server's process
+MAX_DEATHS = 3  # of the server's processes, without a round in between
 
 Event = dict[str, Any]
 
@@ -44,47 +43,71 @@ def run_name(run_path: Path) -> str:
     return str(json.loads(path.read_text())["run"])
 
 
-@dataclass
 class Launched:
-    """A run at work."""
+    """A run at work: its process at the server, and what has to stay alive with it."""
 
-    link: SuperLink
-    flower_id: str
-    events: Path
-    watched: list[Service]  # if one of these ends, so does the run
+    def __init__(self, link: SuperLink, run_path: Path, config: Config) -> None:
+        self.link = link
+        self.folder = federation_folder(run_path).resolve()
+        self.events = self.folder / "events.jsonl"
+        self.tended: list[Callable[[], list[str]]] = []  # each starts again what has ended, and says so
+        self._settings = {"config": config.to_toml(), "run": run_name(run_path)}
+        self._deaths = 0
+        self.events.unlink(missing_ok=True)
+        self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "fedpurin.engines.flower.server_app", str(self.folder / "job.json")]
+        self.rounds = Service(
+            "the server's process",
+            command,
+            log=self.folder / "server.log",
+            env=self.link.env,
+            prefix=self.link.prefix,
+        )
+        self.flower_id = self.link.start_run(self._settings)
+        write_atomic(self.folder / "flower-run", self.flower_id)
 
     def follow(self) -> Iterator[Event]:
-        """The server's events as they happen, up to `done`. Raises EngineError when the run fails."""
-        position, pid, began = 0, None, time.monotonic()
-        while True:
-            lines, position = new_lines(self.events, position)
-            for event in lines:
-                if event["event"] == "started":
-                    pid = int(event["pid"])
-                elif event["event"] == "error":
-                    raise EngineError(str(event["message"]))
-                yield event
-                if event["event"] == "done":
-                    return
-            if not lines:
-                self._check_alive(pid, began)
-                time.sleep(POLL_SECONDS)
+        """The server's events as they happen, up to `done`. Raises EngineError when the run fails.
 
-    def _check_alive(self, pid: int | None, began: float) -> None:
-        for service in self.watched:
-            if not service.alive():
-                raise EngineError(f"{service.name} stopped; its log {service.log} ends: {service.tail(3)}")
-        if pid is None:
-            if time.monotonic() - began > START_SECONDS:
-                raise EngineError(
-                    f"the server did not start within {START_SECONDS:.0f} s; see {self.link.service.log}"
-                )
-        elif (
-            not _exists(pid)
-            and self.events.exists()
-            and new_lines(self.events, 0)[0][-1]["event"] not in ("done", "error")
-        ):
-            raise EngineError(f"the server's process ended in mid-run; see {self.link.service.log}")
+        A process that is killed is started again: the run goes on after its newest checkpoint.
+        """
+        position = 0
+        try:
+            while True:
+                alive = self.rounds.alive() and self.link.alive()  # before we look for last words
+                lines, position = new_lines(self.events, position)
+                for event in lines:
+                    if event["event"] == "error":
+                        raise EngineError(str(event["message"]))
+                    self._deaths = 0 if event["event"] == "round_done" else self._deaths
+                    yield event
+                    if event["event"] == "done":
+                        return
+                for line in [line for tend in self.tended for line in tend()]:
+                    yield {"event": "restarted", "what": line}
+                if not lines and not alive:
+                    yield {"event": "restarted", "what": self._restart()}
+                elif not lines:
+                    time.sleep(POLL_SECONDS)
+        finally:
+            self.rounds.stop()
+
+    def _restart(self) -> str:
+        ended = self.rounds if not self.rounds.alive() else self.link.service
+        self._deaths += 1
+        if self._deaths > MAX_DEATHS:
+            raise EngineError(
+                f"{ended.name} ended {self._deaths} times; its log {ended.log} ends: "
+                f"{' '.join(ended.tail(3).split())}"
+            )
+        self.rounds.stop()
+        if not self.link.alive():
+            self.link.restart()
+        self.link.stop_run(self.flower_id)
+        self._start()
+        return f"{ended.name} had ended; the run goes on after its last whole round"
 
 
 def launch(
@@ -92,19 +115,24 @@ def launch(
 ) -> Launched:
     """Start the run of an existing run directory, or continue it, on a SuperLink that is up."""
     folder = federation_folder(run_path).resolve()
-    name = run_name(run_path)
-    events = folder / "events.jsonl"
-    events.unlink(missing_ok=True)
-    public = [] if keys is None else [node_key_bytes(path).decode() for path in keys.public_keys()]
     order = {
         "path": str(run_path.resolve()),
-        "events": str(events),
+        "events": str(folder / "events.jsonl"),
         "terms": terms.to_json(),
-        "keys": {key: client for client, key in enumerate(public)},
+        "roster": "" if keys is None else str(keys.folder.resolve()),
+        "door": link.door(),
+        "run": run_name(run_path),
     }
     write_atomic(folder / "job.json", json.dumps(order))
-    settings = {"config": config.to_toml(), "run": name, "job": str(folder / "job.json")}
-    return Launched(link, link.start_run(settings), events, [link.service])
+    return Launched(link, run_path, config)
+
+
+def stop_old_run(link: SuperLink, run_path: Path) -> None:
+    """A killed command leaves its Flower run behind, whose messages the sites would still work on."""
+    path = federation_folder(run_path) / "flower-run"
+    if path.exists():
+        link.stop_run(path.read_text().strip())
+        path.unlink()
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Event], int]:
@@ -115,15 +143,3 @@ def new_lines(path: Path, position: int) -> tuple[list[Event], int]:
         whole = text[: text.rfind(b"\n") + 1]
         return [json.loads(line) for line in whole.splitlines()], position + len(whole)
     return [], position
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):  # a zombie has ended, too
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    return True

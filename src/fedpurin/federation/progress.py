@@ -10,8 +10,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-PROGRESS = "progress.jsonl"  # in a site's state directory: a line per message it has worked on
-
 
 class Console(Protocol):
     """The one method that the commands need of rich's Console."""
@@ -37,6 +35,14 @@ def describe(event: dict[str, Any], run_path: Path) -> str | None:
         return f"round {event['round']}: client {event['client']} left out: {event['reason']}"
     if kind == "round_done":
         return _round_line(event, run_path)
+    if kind == "left":
+        return f"client {event['client']} is no longer connected"
+    if kind == "revoked":
+        return f"client {event['client']} is refused: its key was revoked; its model stays as last merged"
+    if kind == "replaced":
+        return f"the old key of client {event['client']} is refused"
+    if kind == "restarted":
+        return str(event["what"])
     if kind == "finishing":
         return f"last reply to {event['asked']} clients"
     return None
@@ -70,6 +76,8 @@ def describe_traffic(inbound: int, outbound: int, run_path: Path) -> list[str]:
 
 def describe_site(line: dict[str, Any]) -> str:
     """One line for what a site noted about its own work."""
+    if "refused" in line:
+        return f"refused what the server asked for: {line['refused']}"
     accuracy = "" if line.get("accuracy") is None else f", accuracy {line['accuracy']:.3f}"
     if line.get("final"):
         return f"the run is over{accuracy}; the personal model is {line['model']}"

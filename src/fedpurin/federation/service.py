@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -12,12 +13,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 from fedpurin.errors import EngineError
 from fedpurin.federation import guard
 
 STOP_SECONDS = guard.GRACE_SECONDS + 5.0
+RESTART_SECONDS = 1.0  # at least between two starts of a service
+MAX_RESTARTS, RESTARTS_WITHIN_SECONDS = 6, 60.0
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -30,7 +34,6 @@ def flower_environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "OMP_NUM_THREADS": "1",  # clients of one machine share its cores
     }
     for name, value in quiet.items():
@@ -65,13 +68,19 @@ class Service:
     """One long-running command under a guard. Use it as a context manager, or call `stop`."""
 
     def __init__(
-        self, name: str, command: list[str], *, log: Path, env: dict[str, str] | None = None
+        self,
+        name: str,
+        command: list[str],
+        *,
+        log: Path,
+        env: dict[str, str] | None = None,
+        prefix: list[str] | None = None,  # a program that runs the guard, such as nsenter
     ) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", guard.__file__, *command],
+                [*(prefix or []), sys.executable, "-I", guard.__file__, *command],
                 stdin=subprocess.PIPE,  # the guard ends when this pipe closes, so also when we are killed
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -121,29 +130,76 @@ class Service:
         self.stop()
 
 
-def stop_all(services: list[Service]) -> None:
-    """Stop several at the same time."""
-    for service in services:
-        service.close()
-    for service in services:
-        service.stop()
+class Kept:
+    """A service that is started again when it ends, unless it keeps ending."""
+
+    def __init__(self, start: Callable[[], Service]) -> None:
+        self._start = start
+        self._began = [time.monotonic()]
+        self.service = start()
+
+    def tend(self) -> str | None:
+        """Start the service again if it has ended; one line about that."""
+        now = time.monotonic()
+        if self.service.alive() or now - self._began[-1] < RESTART_SECONDS:
+            return None
+        self._began = [t for t in self._began if now - t < RESTARTS_WITHIN_SECONDS] + [now]
+        old = self.service
+        if len(self._began) > MAX_RESTARTS:
+            raise EngineError(
+                f"{old.name} ended {MAX_RESTARTS} times within {RESTARTS_WITHIN_SECONDS:.0f} s; its log "
+                f"{old.log} ends: {' '.join(old.tail(3).split())}"
+            )
+        old.close()
+        self.service = self._start()
+        return f"{old.name} had ended and was started again"
 
 
-def wait_healthy(service: Service, url: str, *, ca: Path | None = None, timeout: float = 180.0) -> None:
+class _Through(http.client.HTTPSConnection):
+    """HTTPS over a socket in the file system."""
+
+    def __init__(self, path: Path, context: ssl.SSLContext) -> None:
+        super().__init__("localhost", timeout=5, context=context)
+        self._path, self._tls = path, context
+
+    def connect(self) -> None:
+        plain = socket.socket(socket.AF_UNIX)
+        plain.settimeout(5)
+        plain.connect(str(self._path))
+        self.sock = self._tls.wrap_socket(plain, server_hostname="localhost")
+
+
+def wait_healthy(
+    service: Service,
+    url: str,
+    *,
+    ca: Path | None = None,
+    through: Path | None = None,
+    timeout: float = 180.0,
+) -> None:
     """Wait until `url` answers 200. Raises EngineError when the process ends first or time is up."""
     context = ssl.create_default_context(cafile=str(ca)) if ca else None
     # Loopback traffic must not take a detour over the user's HTTP proxy.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
+
+    def status() -> int:
+        if through is None or context is None:
+            with opener.open(url, timeout=5) as response:
+                return int(response.status)
+        with contextlib.closing(_Through(through, context)) as connection:
+            connection.request("GET", "/health")
+            return connection.getresponse().status
+
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if not service.alive():
             raise EngineError(
                 f"{service.name} stopped while starting; its log {service.log} ends: {service.tail(3)}"
             )
-        with contextlib.suppress(urllib.error.URLError, OSError), opener.open(url, timeout=5) as response:
-            if response.status == 200:
+        with contextlib.suppress(urllib.error.URLError, OSError, http.client.HTTPException):
+            if status() == 200:
                 return
         time.sleep(0.1)
     raise EngineError(f"{service.name} did not answer at {url} within {timeout:.0f} s; see {service.log}")

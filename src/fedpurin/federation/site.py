@@ -9,17 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedpurin.errors import ConfigError, EngineError
-from fedpurin.federation.cluster import super_node
+from fedpurin.engines.flower.limits import Limits
+from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
+from fedpurin.errors import ConfigError
+from fedpurin.federation.cluster import SiteProcesses
 from fedpurin.federation.keys import SiteKeys, load_site_keys
 from fedpurin.federation.launch import new_lines
 from fedpurin.federation.preflight import check_server, is_loopback, split_address
-from fedpurin.federation.progress import PROGRESS, Console, describe_site, say, stoppable
-from fedpurin.federation.service import Service
+from fedpurin.federation.progress import Console, describe_site, say, stoppable
 
 POLL_SECONDS = 0.2
-LAST_REPLY_SECONDS = 60.0
-SENT = ("Sent successfully", "Failed to send", "Ignoring reply")  # how a SuperNode logs the fate of a reply
 INTERRUPTED = 130
 
 
@@ -31,17 +30,23 @@ def client(
     key_folder: Path | None = None,
     server: str | None = None,
     client_id: int | None = None,
+    allow: tuple[str, ...] = (),
+    limits: Path | None = None,
+    keep_messages: bool = False,
 ) -> int:
     """Take part in a federation with this site's own data, until its run is over."""
     keys = load_site_keys(key_folder) if key_folder else None
     address, number = _who_and_where(keys, server, client_id)
+    agreed = Limits.read(limits) if limits else Limits()
     check_server(address, keys.ca if keys else None)
     data = _checked_data(data)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     progress = state / PROGRESS
     seen = progress.stat().st_size if progress.exists() else 0
-    settings = {"partition-id": number, "state-dir": str(state.resolve()), "data": data}
-    with stoppable(), alone(state), super_node(state / "node", address, settings, keys) as node:
+    settings = SiteSettings(
+        number, str(state.resolve()), data, allow=allow, limits=agreed, keep_messages=keep_messages
+    )
+    with stoppable(), alone(state), SiteProcesses(state / "node", address, settings, keys) as processes:
         say(console, f"client {number} reports to {address} and waits for work; state is kept in {state}")
         say(console, "Ctrl-C stops it; started again with the same --state it goes on where it was")
         try:
@@ -50,11 +55,9 @@ def client(
                 for line in lines:
                     say(console, describe_site(line))
                     if line.get("final"):
-                        _await_last_reply(node)
-                        node.kill()  # a node that signs off takes replies with it that nobody has read yet
                         return 0
-                if not node.alive():
-                    raise EngineError(explain(node, address))
+                for told in processes.tend():
+                    say(console, told)
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             say(console, "stopped; start it again with the same --state to go on")
@@ -105,26 +108,3 @@ def alone(state: Path) -> Iterator[None]:
         raise ConfigError(f"{state} is in use by another client: give each its own --state") from None
     finally:
         os.close(descriptor)
-
-
-def _await_last_reply(node: Service) -> None:
-    """The final digest still has to reach the server."""
-    position = node.log.stat().st_size
-    deadline = time.monotonic() + LAST_REPLY_SECONDS
-    while node.alive() and time.monotonic() < deadline:
-        with node.log.open("rb") as file:
-            file.seek(position)
-            if any(word in file.read().decode(errors="replace") for word in SENT):
-                return
-        time.sleep(POLL_SECONDS)
-
-
-def explain(node: Service, address: str) -> str:
-    """Why a SuperNode gave up, from its log, in one line."""
-    text = node.tail(40)
-    if "[code:" in text or "404" in text or "401" in text or "UNAUTHENTICATED" in text.upper():
-        return (
-            f"the server at {address} does not know this site's key: ask its operator whether this folder "
-            f"belongs to the federation that runs now; see {node.log}"
-        )
-    return f"the SuperNode stopped; its log {node.log} ends: {' '.join(node.tail(3).split())}"

@@ -1,18 +1,24 @@
 """What every method answers. The defaults are FedAvg's.
 
+A method is one file: a frozen dataclass whose fields are its settings, its look in figures, and the
+hooks below. Put the file into this folder, name the class in an entry point `fedpurin.methods` of your own
+package, or write `--method package.module:Class`.
+
 Shapes: n clients (one on a site, any number in tests), N all clients of the federation, D all
 parameters, d exchanged parameters, b = ceil(d / 8) bytes of a packed mask.
 
-All client hooks but `loss` take any n and never mix rows. `memory` (of clients, rows) and `server`
-are flat dicts of tensors. Methods do no I/O, no logging, and draw no random numbers. The engine keeps
-`server["confirmed"]`, int64 [N]: the last round in which each client's upload was accepted, 0 for never.
+All client hooks but `loss` take any n and never mix rows. What a client remembers between rounds (M) and what
+the server keeps (S) are dataclasses of tensors of the method's own. Hooks change nothing that they are given,
+with one exception: `aggregate` may overwrite `uploads.values_nd` and `server.spare()`, which are one matrix
+when everybody takes part. Methods do no I/O, no logging, no moves between devices, and draw no random
+numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +26,8 @@ from torch.nn import functional as F
 
 from fedpurin.core.merge import weighted_mean
 from fedpurin.layout import Layout, Selection
-from fedpurin.messages import Message, Uploads
-
-Memory = dict[str, Tensor]
-Server = dict[str, Tensor]
+from fedpurin.messages import Delivery, Known, Message, Uploads
+from fedpurin.methods.state import ServerState, TensorState
 
 
 @dataclass(frozen=True)
@@ -37,45 +41,133 @@ class Fit:
     end_nD: Tensor  # parameters after it
     gradient_nD: Tensor  # of the last mini-batch, as back-propagated before the last step
     noise: Callable[[], Tensor]  # [n, d] uniform in [0, 1), fixed by (seed, round, client)
+    personal_nD: Tensor | None = None  # where the second training ended, see `personal_start`
 
 
 @dataclass(frozen=True)
-class Method:
+class Ending:
+    """What becomes of the last iterates of local training."""
+
+    tail: int = 0  # the trained model is the mean of the iterates of this many last epochs; 0: the last one
+    refresh: bool = False  # its batch-norm statistics are measured anew over the client's training samples
+
+
+@dataclass(frozen=True)
+class NoMemory(TensorState):
+    """Clients remember nothing but their model."""
+
+
+@dataclass(frozen=True)
+class Mean(ServerState):
+    """The server keeps one global model."""
+
+    theta_bar: Tensor | None = None  # [d]; None before anything was aggregated
+
+    def support(self) -> Tensor | None:
+        return None if self.theta_bar is None else self.theta_bar != 0
+
+
+M = TypeVar("M", bound=TensorState)
+S = TypeVar("S", bound=ServerState)
+
+
+@dataclass(frozen=True)
+class Method(Generic[M, S]):
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""
-    has_masks: ClassVar[bool] = False
+    color: ClassVar[str] = ""  # "#rrggbb"; empty: one of the spare colours
+    dash: ClassVar[str] = "solid"  # as plotly names dashes and marker symbols
+    marker: ClassVar[str] = "star"
+    order: ClassVar[int] = 100  # place in tables and legends
+    has_masks: ClassVar[bool] = False  # uploads carry a critical mask
+    sends_updates: ClassVar[bool] = False  # uploads carry changes of weights, not weights
+    value_type: ClassVar[str] = "float32"  # how values travel unless wire.values says otherwise
 
     def exchanged(self, layout: Layout) -> Tensor:
         """bool [D]: which parameters travel at all."""
         return layout.where("body", "head", "norm")
 
-    def memory(self, layout: Layout, n: int) -> Memory:
-        """What a client remembers between rounds, as it is before the first."""
-        return {}
+    def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> M:
+        """What n clients remember, as it is before the first round; `start_nD`: their initial models."""
+        raise NotImplementedError
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: Memory) -> Tensor:
+    def server(self, selection: Selection, clients: int, start_d: Tensor) -> S:
+        """What the server keeps, as it is before the first round; `start_d`: where all clients start."""
+        raise NotImplementedError
+
+    def ending(self) -> Ending:
+        """How local training ends."""
+        return Ending()
+
+    def start(self, weights_nD: Tensor, selection: Selection, memory: M) -> Tensor:
+        """The model that local training starts from, where it is not the client's personal one."""
+        return weights_nD
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: M) -> Tensor:
         """The local objective of one client on one mini-batch."""
         return F.cross_entropy(model(x), y)
 
-    def upload(self, fit: Fit, memory: Memory) -> tuple[Message | None, Memory]:
+    def personal_start(self, weights_nD: Tensor, memory: M) -> Tensor | None:
+        """[n, D]: the start of a second local training, of a model that stays with the client; None: no such.
+
+        It follows the first, sees the same memory, and leaves its end in `Fit.personal_nD`.
+        """
+        return None
+
+    def personal_loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: M) -> Tensor:
+        """The objective of the second training."""
+        return self.loss(model, x, y, memory)
+
+    def upload(self, fit: Fit, memory: M) -> tuple[Message | None, M]:
         return Message(fit.selection.take(fit.end_nD)), memory
 
-    def aggregate(self, server: Server, uploads: Uploads, t: int) -> Server:
-        """The only place that sees several clients. May overwrite `uploads.values_nd`."""
-        return server | {"theta_bar": weighted_mean(uploads.values_nd, uploads.samples_n)}
+    def in_use(self, fit: Fit, memory: M) -> tuple[Tensor | None, M]:
+        """[n, D]: the personal model after training, where it is not the one that training ended with."""
+        return None, memory
 
-    def reply(self, server: Server, client: int) -> Message | None:
-        """What this client gets at the start of its next round; None before anything was aggregated."""
-        if "theta_bar" not in server:
-            return None
-        return Message(server["theta_bar"][None])
+    def sent(self, memory: M, message: Message, received_nd: Tensor) -> M:
+        """After an upload was encoded: `received_nd` is what the server will decode, rounding included."""
+        return memory
 
-    def download(
-        self, weights_nD: Tensor, message: Message, memory: Memory, selection: Selection
-    ) -> tuple[Tensor, Memory]:
+    def aggregate(self, server: S, uploads: Uploads, t: int) -> S:
+        """The only place that sees several clients."""
+        raise NotImplementedError
+
+    def record(self, server: S, uploads: Uploads) -> dict[str, Any]:
+        """What metrics.jsonl says of a round beside accuracy and time; called after `aggregate`."""
+        return {}
+
+    def reply(self, server: S, client: int, known: Known) -> Message | None:
+        """What this client gets at the start of its next round; None where there is nothing to say."""
+        raise NotImplementedError
+
+    def download(self, weights_nD: Tensor, delivery: Delivery, memory: M) -> tuple[Tensor, M]:
         """The client's model after a reply. Where no value came, its own (as last uploaded) stays."""
+        message, selection = delivery.message, delivery.selection
         if message.support_nd is None:
             return selection.put(weights_nD, message.values_nd), memory
         own_nd = selection.take(weights_nD)
         merged_nd = torch.where(message.support_nd, message.values_nd, own_nd)
         return selection.put(weights_nD, merged_nd), memory
+
+
+@dataclass(frozen=True)
+class Averaging(Method[M, Mean]):
+    """The server's side of every method that averages dense models into one."""
+
+    def server(self, selection: Selection, clients: int, start_d: Tensor) -> Mean:
+        return Mean()
+
+    def aggregate(self, server: Mean, uploads: Uploads, t: int) -> Mean:
+        return Mean(weighted_mean(uploads.values_nd, uploads.samples_n))
+
+    def reply(self, server: Mean, client: int, known: Known) -> Message | None:
+        return None if server.theta_bar is None else Message(server.theta_bar[None])
+
+
+@dataclass(frozen=True)
+class PlainAveraging(Averaging[NoMemory]):
+    """FedAvg and those that differ from it only in what travels."""
+
+    def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
+        return NoMemory()

@@ -8,13 +8,17 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedpurin.layout import Layout
-from fedpurin.methods.base import Method
+from fedpurin.methods.base import PlainAveraging
 
 
 @dataclass(frozen=True)
-class FedBN(Method):
+class FedBN(PlainAveraging):
     name: ClassVar[str] = "fedbn"
     label: ClassVar[str] = "FedBN"
+    color: ClassVar[str] = "#009e73"
+    dash: ClassVar[str] = "longdash"
+    marker: ClassVar[str] = "triangle-up"
+    order: ClassVar[int] = 3
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")

@@ -6,42 +6,60 @@ score |delta * theta|, delta the change over the whole local training; means are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from fedpurin.core import critical_mask, perturbation
 from fedpurin.core.bits import unpack_bits
-from fedpurin.messages import Message, Uploads
-from fedpurin.methods.base import Fit, Memory, Method, Server
-from fedpurin.methods.groups import merge_groups
+from fedpurin.layout import Layout, Selection
+from fedpurin.messages import Known, Message, Uploads
+from fedpurin.methods.base import Fit, Method, NoMemory
+from fedpurin.methods.groups import Groups, describe_groups, merge_groups
+from fedpurin.settings import setting
 
 
 @dataclass(frozen=True)
-class FedCAC(Method):
+class FedCAC(Method[NoMemory, Groups]):
     name: ClassVar[str] = "fedcac"
     label: ClassVar[str] = "FedCAC"
+    color: ClassVar[str] = "#0072b2"
+    dash: ClassVar[str] = "5px,2px"
+    marker: ClassVar[str] = "pentagon"
+    order: ClassVar[int] = 5
     has_masks: ClassVar[bool] = True
 
-    tau: float = 0.5
-    beta: int = 100
+    tau: float = setting(0.5, "share of parameters kept as critical, per layer", above=0, most=1)
+    beta: int = setting(100, "round after which critical parameters stop being shared", least=1)
 
-    def upload(self, fit: Fit, memory: Memory) -> tuple[Message | None, Memory]:
+    def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
+        return NoMemory()
+
+    def server(self, selection: Selection, clients: int, start_d: Tensor) -> Groups:
+        return Groups()
+
+    def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
         theta_nd = fit.selection.take(fit.end_nD)
         scores_nd = perturbation(theta_nd - fit.selection.take(fit.start_nD), theta_nd)
         mask_nd = critical_mask(scores_nd, fit.selection.sizes, self.tau, fallback=1e-20)
         return Message(theta_nd, critical_nd=mask_nd), memory
 
-    def aggregate(self, server: Server, uploads: Uploads, t: int) -> Server:
+    def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
         return merge_groups(server, uploads, t, self.beta, "paper")
 
-    def reply(self, server: Server, client: int) -> Message | None:
-        if "theta_bar" not in server:
+    def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
+        return describe_groups(server, uploads)
+
+    def reply(self, server: Groups, client: int, known: Known) -> Message | None:
+        if server.theta_bar is None:
             return None
-        theta_bar = server["theta_bar"][None]
-        if not server["confirmed"][client]:
+        theta_bar = server.theta_bar[None]
+        if known.mask is None:
             return Message(theta_bar)
-        mask = unpack_bits(server["mask"][client], theta_bar.shape[1])[None]
-        if server["alone"][client]:
+        assert server.alone is not None
+        mask = unpack_bits(known.mask, theta_bar.shape[1])[None]
+        if server.alone[client]:
             return Message(torch.where(mask, 0.0, theta_bar), critical_nd=mask, support_nd=~mask)
-        return Message(torch.where(mask, server["merged"][client], theta_bar), critical_nd=mask)
+        assert server.merged is not None
+        return Message(torch.where(mask, server.merged[client], theta_bar), critical_nd=mask)

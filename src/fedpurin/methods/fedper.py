@@ -8,13 +8,17 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedpurin.layout import Layout
-from fedpurin.methods.base import Method
+from fedpurin.methods.base import PlainAveraging
 
 
 @dataclass(frozen=True)
-class FedPer(Method):
+class FedPer(PlainAveraging):
     name: ClassVar[str] = "fedper"
     label: ClassVar[str] = "FedPer"
+    color: ClassVar[str] = "#cc79a7"
+    dash: ClassVar[str] = "dashdot"
+    marker: ClassVar[str] = "diamond"
+    order: ClassVar[int] = 2
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "norm")

@@ -8,7 +8,7 @@ server   O_ij from the masks;  C_i = { j: O_ij >= Th(t) };  delta_i = mean over 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,31 +17,42 @@ from fedpurin.core import critical_mask, perturbation
 from fedpurin.core.bits import unpack_bits
 from fedpurin.core.merge import Average
 from fedpurin.layout import Layout, Selection
-from fedpurin.messages import Message, Uploads
-from fedpurin.methods.base import Fit, Memory, Method, Server
-from fedpurin.methods.groups import merge_groups
-
-Score = Literal["gradient", "delta", "magnitude", "random"]
+from fedpurin.messages import Delivery, Known, Message, Uploads
+from fedpurin.methods.base import Fit, Method, NoMemory
+from fedpurin.methods.groups import Groups, describe_groups, merge_groups
+from fedpurin.settings import setting
 
 
 @dataclass(frozen=True)
-class FedPURIN(Method):
+class FedPURIN(Method[NoMemory, Groups]):
     name: ClassVar[str] = "fedpurin"
     label: ClassVar[str] = "FedPURIN"
+    color: ClassVar[str] = "#d55e00"
+    dash: ClassVar[str] = "solid"
+    marker: ClassVar[str] = "circle"
+    order: ClassVar[int] = 6
     has_masks: ClassVar[bool] = True
 
-    tau: float = 0.5  # share of critical parameters per layer
-    beta: int = 100  # round after which critical parameters are no longer shared
-    score: Score = "gradient"  # magnitude and random are controls
-    hessian: bool = False  # the quadratic term of Eq. 7
-    gradient_dtype: Literal["float32", "float16"] = "float32"
-    exchange_norm: Literal["no", "whole", "selected"] = "no"
-    noncritical: Literal["global", "local"] = "global"
-    average: Average = "paper"
-    floor: float = 1e-10  # scores up to this are not critical
+    tau: float = setting(0.5, "share of parameters kept as critical, per layer", above=0, most=1)
+    beta: int = setting(100, "round after which critical parameters stop being shared", least=1)
+    score: Literal["gradient", "delta", "magnitude", "random"] = setting(
+        "gradient", "what makes a parameter critical; magnitude and random are controls"
+    )
+    hessian: bool = setting(False, "add the quadratic term of Eq. 7")
+    gradient_dtype: Literal["float32", "float16"] = setting("float32", "round the last gradient to this type")
+    exchange_norm: Literal["no", "whole", "selected"] = setting("no", "exchange batch norm")
+    noncritical: Literal["global", "local"] = setting("global", "what fills the other parameters")
+    average: Average = setting("paper", "paper: zeros are averaged in; support: only what was sent")
+    floor: float = setting(1e-10, "scores up to this are not critical; -1: no floor", least=-1)
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head", *(() if self.exchange_norm == "no" else ("norm",)))
+
+    def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
+        return NoMemory()
+
+    def server(self, selection: Selection, clients: int, start_d: Tensor) -> Groups:
+        return Groups()
 
     def scores(self, fit: Fit) -> Tensor:
         theta_nd = fit.selection.take(fit.end_nD)
@@ -59,37 +70,42 @@ class FedPURIN(Method):
             case "random":
                 return fit.noise()
 
-    def upload(self, fit: Fit, memory: Memory) -> tuple[Message | None, Memory]:
+    def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
         mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau, floor=self.floor)
         if self.exchange_norm == "whole":
             mask_nd |= fit.selection.take(fit.layout.where("norm")[None])
         theta_nd = torch.where(mask_nd, fit.selection.take(fit.end_nD), 0.0)
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
-    def aggregate(self, server: Server, uploads: Uploads, t: int) -> Server:
+    def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
         return merge_groups(server, uploads, t, self.beta, self.average)
 
-    def reply(self, server: Server, client: int) -> Message | None:
+    def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
+        return describe_groups(server, uploads)
+
+    def reply(self, server: Groups, client: int, known: Known) -> Message | None:
         """theta_bar where it says anything; the critical part unless it is the client's own."""
-        if "theta_bar" not in server:
+        if server.theta_bar is None:
             return None
-        theta_bar = server["theta_bar"][None]
+        assert server.sent is not None
+        assert server.alone is not None
+        theta_bar = server.theta_bar[None]
         d = theta_bar.shape[1]
-        told = unpack_bits(server["sent"], d)[None] if self.average == "support" else theta_bar != 0
-        if not server["confirmed"][client]:
+        told = unpack_bits(server.sent, d)[None] if self.average == "support" else theta_bar != 0
+        if known.mask is None:
             return Message(theta_bar, support_nd=told)
-        mask = unpack_bits(server["mask"][client], d)[None]
+        mask = unpack_bits(known.mask, d)[None]
         support = torch.zeros_like(mask) if self.noncritical == "local" else told & ~mask
         values = torch.where(support, theta_bar, 0.0)
-        if not server["alone"][client]:
+        if not server.alone[client]:
+            assert server.merged is not None
             support |= mask
-            values = torch.where(mask, server["merged"][client], values)
+            values = torch.where(mask, server.merged[client], values)
         return Message(values, critical_nd=mask, support_nd=support)
 
-    def download(
-        self, weights_nD: Tensor, message: Message, memory: Memory, selection: Selection
-    ) -> tuple[Tensor, Memory]:
+    def download(self, weights_nD: Tensor, delivery: Delivery, memory: NoMemory) -> tuple[Tensor, NoMemory]:
         """Critical values that did not come are the client's own; others that nobody sent are 0."""
+        message, selection = delivery.message, delivery.selection
         if message.support_nd is None:  # every value came
             return selection.put(weights_nD, message.values_nd), memory
         own_nd = selection.take(weights_nD)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,15 +12,42 @@ from fedpurin.core.bits import BITS_PER_BYTE, pack_bits, unpack_bits
 from fedpurin.core.collaborate import collaborators, overlap_of, threshold
 from fedpurin.core.merge import Average, combine_in_place
 from fedpurin.messages import Uploads
-from fedpurin.methods.base import Server
+from fedpurin.methods.state import ServerState
+
+OVERLAP_LIMIT = 64  # participants up to which the overlap matrix goes into the metrics
 
 
-def merge_groups(server: Server, uploads: Uploads, t: int, beta: int, average: Average) -> Server:
-    """Merged models of the participants, theta_bar and masks, kept until each client asks for its reply.
+@dataclass(frozen=True)
+class Groups(ServerState):
+    """Merged models, kept until each client asks for its reply. All None before the first aggregation."""
 
-    merged [N, d]: the critical part of each client as last merged, at its critical positions
-    mask [N, b]: its last accepted mask; alone [N]: nobody collaborated, so its critical part is its own
-    """
+    theta_bar: Tensor | None = None  # [d]: the global mean
+    sent: Tensor | None = None  # uint8 [b]: where anybody sent a value
+    merged: Tensor | None = (
+        None  # [N, d]: each client's critical part as last merged, at its critical positions
+    )
+    alone: Tensor | None = None  # bool [N]: nobody collaborated, so its critical part is its own
+    overlap: Tensor | None = None  # [n, n] of the last round's participants
+    groups: Tensor | None = None  # bool [n, n]
+    threshold: Tensor | None = None  # [1]
+
+    def tensors(self) -> dict[str, Tensor]:
+        kept = super().tensors()
+        for name in ("overlap", "groups", "threshold"):  # said in the round's record, then of no more use
+            kept.pop(name, None)
+        if self.alone is not None and bool(self.alone.all()):
+            kept.pop("merged", None)  # everybody's critical part is its own
+        return kept
+
+    def support(self) -> Tensor | None:
+        return None if self.theta_bar is None else self.theta_bar != 0
+
+    def spare(self) -> Tensor | None:
+        return self.merged
+
+
+def merge_groups(state: Groups, uploads: Uploads, t: int, beta: int, average: Average) -> Groups:
+    """Merged models of the participants and theta_bar."""
     assert uploads.packed_nb is not None
     packed_nb = uploads.packed_nb
 
@@ -27,25 +57,47 @@ def merge_groups(server: Server, uploads: Uploads, t: int, beta: int, average: A
     overlap_nn = overlap_of(packed_nb)
     groups_nn = collaborators(overlap_nn, t, beta)
     theta_bar, sent = combine_in_place(uploads.values_nd, masks, groups_nn, uploads.samples_n, average)
-    rows = torch.tensor(uploads.clients)
-    clients = len(server["confirmed"])
-    alone_n = groups_nn.sum(1) == 1
-    return server | {
-        "theta_bar": theta_bar,
-        "sent": pack_bits(sent),
-        "merged": _replace_rows(server.get("merged"), rows, uploads.values_nd, clients),
-        "mask": _replace_rows(server.get("mask"), rows, packed_nb, clients),
-        "alone": _replace_rows(server.get("alone"), rows, alone_n, clients),
-        "overlap": overlap_nn,
-        "groups": groups_nn,
-        "threshold": torch.tensor([threshold(overlap_nn, t, beta)], dtype=torch.float64),
+    return Groups(
+        theta_bar=theta_bar,
+        sent=pack_bits(sent),
+        merged=uploads.replace_rows(state.merged, uploads.values_nd, reuse=True),
+        alone=uploads.replace_rows(state.alone, groups_nn.sum(1) == 1),
+        overlap=overlap_nn,
+        groups=groups_nn,
+        threshold=torch.tensor([threshold(overlap_nn, t, beta)], dtype=torch.float64),
+    )
+
+
+def describe_groups(state: Groups, uploads: Uploads) -> dict[str, Any]:
+    """For the record: who worked with whom, how far masks agree, how much of each layer is critical."""
+    assert state.groups is not None
+    assert state.overlap is not None
+    assert state.threshold is not None
+    clients = uploads.clients
+    collaborators_of = [
+        [clients[j] for j in torch.nonzero(row).flatten().tolist() if j != i]
+        for i, row in enumerate(state.groups)
+    ]
+    limit = float(state.threshold)
+    record: dict[str, Any] = {
+        "collaborators": collaborators_of,
+        "threshold": limit if limit != float("inf") else None,
     }
+    if len(clients) <= OVERLAP_LIMIT:
+        record["overlap"] = [[round(o, 4) + 0.0 for o in row] for row in state.overlap.tolist()]
+    return record | {"kept": kept_shares(uploads)}
 
 
-def _replace_rows(table: Tensor | None, rows: Tensor, new: Tensor, clients: int) -> Tensor:
-    if len(rows) == clients:
-        return new  # everybody took part: no second matrix
-    if table is None:
-        table = torch.zeros((clients, *new.shape[1:]), dtype=new.dtype)
-    table[rows] = new
-    return table
+def kept_shares(uploads: Uploads) -> dict[str, float]:
+    """Share of critical parameters per layer, mean over the clients."""
+    assert uploads.packed_nb is not None
+    selection = uploads.selection
+    counts = [0] * len(selection.layers)
+    for packed in uploads.packed_nb:
+        mask = unpack_bits(packed, selection.d)
+        for i, (layer, at) in enumerate(selection.spans()):
+            counts[i] += int(mask[at : at + layer.size].sum())
+    n = len(uploads.clients)
+    return {
+        layer.name: count / (layer.size * n) for layer, count in zip(selection.layers, counts, strict=True)
+    }

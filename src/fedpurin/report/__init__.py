@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedpurin.report.figures import FIGURES, figure, save_figure
-    from fedpurin.report.load import Run, load_run
     from fedpurin.report.page import write_report
     from fedpurin.report.style import METHOD_COLORS, METHOD_LABELS, matplotlib_style
     from fedpurin.report.tensorboard import TensorboardWriter, tensorboard_writer
@@ -20,10 +19,8 @@ __all__ = [
     "FIGURES",
     "METHOD_COLORS",
     "METHOD_LABELS",
-    "Run",
     "TensorboardWriter",
     "figure",
-    "load_run",
     "matplotlib_style",
     "save_figure",
     "tensorboard_writer",
@@ -32,7 +29,6 @@ __all__ = [
 
 _HOMES = {
     "figures": ("FIGURES", "figure", "save_figure"),
-    "load": ("Run", "load_run"),
     "page": ("write_report",),
     "style": ("METHOD_COLORS", "METHOD_LABELS", "matplotlib_style"),
     "tensorboard": ("TensorboardWriter", "tensorboard_writer"),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.load import Floats, Run
-from fedpurin.report.series import client_order
+from fedpurin.report.series import client_order, spread
+from fedpurin.runs.run import Floats, Run
 
 MAX_NODES = 64
 MAX_BINS = 40
@@ -36,14 +36,12 @@ class Collaboration:
 
 
 def has_groups(run: Run) -> bool:
-    return any(line.get("collaborators") is not None for line in run.lines)
+    return run.clients > 1 and any(line.get("collaborators") is not None for line in run.lines)
 
 
-def collaboration(run: Run) -> Collaboration | None:
-    """None for a method without groups."""
+def collaboration(run: Run) -> Collaboration:
+    """Of a run that `has_groups`."""
     with_groups = [line["round"] for line in run.lines if line.get("collaborators") is not None]
-    if not with_groups or run.clients < 2:
-        return None
     node_n, nodes, classes, binned = _nodes(run)
     limit = max(2, min(MAX_ROUNDS, MAX_CELLS // len(nodes) ** 2))
     rounds = spread(with_groups, limit)
@@ -52,14 +50,6 @@ def collaboration(run: Run) -> Collaboration | None:
     if not binned and any(run.overlap(t) is not None for t in rounds):
         overlap = np.stack([_overlap(run, t, node_n) for t in rounds])
     return Collaboration(nodes, classes, binned, rounds, pairs, overlap, len(with_groups))
-
-
-def spread(values: list[int], limit: int) -> list[int]:
-    """At most `limit` of the values, evenly spaced, first and last included."""
-    if len(values) <= limit:
-        return values
-    places = np.linspace(0, len(values) - 1, limit).round().astype(int)
-    return [values[i] for i in dict.fromkeys(places.tolist())]
 
 
 def collaborator_counts(run: Run) -> Floats:
@@ -75,15 +65,18 @@ def collaborator_counts(run: Run) -> Floats:
 def _nodes(run: Run) -> tuple[NDArray[np.int64], list[str], list[str], bool]:
     """Node of each client, node names, node classes, and whether clients were binned."""
     order = client_order(run)
-    known = run.train_counts.shape[1] > 0
-    main_n = run.train_counts.argmax(axis=1) if known else np.zeros(run.clients, dtype=np.int64)
-    name = (lambda k: run.classes[k]) if known else (lambda k: "")
+    has_classes = run.train_counts.shape[1] > 0
+    main_n = run.train_counts.argmax(axis=1) if has_classes else np.zeros(run.clients, dtype=np.int64)
+
+    def name(k: int) -> str:
+        return run.classes[k] if has_classes else ""
+
     node_n = np.empty(run.clients, dtype=np.int64)
     if run.clients <= MAX_NODES:
         node_n[order] = np.arange(run.clients)
         return node_n, [f"client {i}" for i in order], [name(main_n[i]) for i in order], False
     present = np.unique(main_n)
-    if known and 2 <= len(present) <= MAX_BINS:
+    if has_classes and 2 <= len(present) <= MAX_BINS:
         node_n[:] = np.searchsorted(present, main_n)
         sizes = np.bincount(node_n)
         nodes = [f"{name(k)} ({size} clients)" for k, size in zip(present, sizes, strict=True)]
@@ -102,10 +95,10 @@ def _pairs(run: Run, t: int, node_n: NDArray[np.int64], size: int) -> Floats:
     here = node_n[list(groups)] if groups else np.zeros(0, dtype=np.int64)
     present = np.bincount(here, minlength=size).astype(float)
     possible = np.outer(present, present) - np.diag(present)
-    found = np.zeros((size, size))
+    links = np.zeros((size, size))
     for client, others in groups.items():
-        np.add.at(found[node_n[client]], node_n[others], 1.0)
-    return np.where(possible > 0, found / np.maximum(possible, 1), np.nan)
+        np.add.at(links[node_n[client]], node_n[others], 1.0)
+    return np.where(possible > 0, links / np.maximum(possible, 1), np.nan)
 
 
 def _overlap(run: Run, t: int, node_n: NDArray[np.int64]) -> Floats:

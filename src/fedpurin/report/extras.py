@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from fedpurin.errors import MissingExtraError
 
 
-def need_plotly() -> Any:
-    """`plotly.graph_objects`."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingExtraError("report", "the HTML report") from error
-    return go
+def need_plotly(part: str = "graph_objects") -> Any:
+    return _need(f"plotly.{part}", "the HTML report")
+
+
+def need_jinja() -> Any:
+    return _need("jinja2", "the HTML report")
 
 
 def need_matplotlib() -> Any:
+    return _need("matplotlib", "a PNG, SVG or PDF figure")
+
+
+def _need(module: str, purpose: str) -> Any:
     try:
-        import matplotlib
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("report", "a PNG, SVG or PDF figure") from error
-    return matplotlib
+        raise MissingExtraError("report", purpose) from error

@@ -1,83 +1,65 @@
-"""The report's figures for notebooks (plotly) and, through matplotlib, for papers and talks."""
+"""Single figures: plotly for notebooks, PNG, SVG and PDF through matplotlib for papers and talks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
 from fedpurin.files import write_with
-from fedpurin.report.chart_accuracy import accuracy_chart, gain_chart
-from fedpurin.report.chart_classes import classes_chart
-from fedpurin.report.chart_masks import coverage_chart, selection_chart
-from fedpurin.report.chart_people import groups_chart, overlap_chart
-from fedpurin.report.chart_traffic import bytes_chart, cost_chart, traffic_chart
-from fedpurin.report.extras import need_plotly
+from fedpurin.report import draw_matplotlib, draw_plotly
+from fedpurin.report.chart import Chart, Definition, Missing
+from fedpurin.report.charts import all_charts
+from fedpurin.report.extras import need_matplotlib, need_plotly
 from fedpurin.report.groups import Group, group_runs
-from fedpurin.report.load import Run, find_runs, load_run
+from fedpurin.report.marks import Picture
 from fedpurin.report.style import matplotlib_style
-from fedpurin.report.views import Chart, Missing
+from fedpurin.runs.run import Run, find_runs, load_run
 
 Runs = Run | Path | str | Sequence[Run | Path | str]
 
-# name -> builder of the chart, and which of its figures side by side
-_CHARTS: dict[str, tuple[Callable[[Sequence[Group]], Chart | Missing | None], int]] = {
-    "accuracy": (accuracy_chart, 0),
-    "gain": (gain_chart, 0),
-    "traffic": (traffic_chart, 0),
-    "cost": (cost_chart, 0),
-    "bytes": (bytes_chart, 0),
-    "classes": (classes_chart, 0),
-    "overlap": (overlap_chart, 1),
-    "graph": (overlap_chart, 0),
-    "groups": (groups_chart, 0),
-    "coverage": (coverage_chart, 0),
-    "selection": (selection_chart, 0),
-}
-FIGURES = tuple(_CHARTS)
-SUFFIXES = (".png", ".svg", ".pdf")
+FIGURES = tuple(name for definition in all_charts() for name in definition.names)
+UNDATED = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
-def figure(runs: Runs, name: str, **choices: str) -> Any:
+def figure(runs: Runs, name: str, **choices: Any) -> Any:
     """A plotly Figure, as in the report. Choices: moment="merged", link="10 Mbit/s", band="none", ...
 
     `runs` is a loaded run, a path of a run or comparison directory, or a list of these.
     """
     need_plotly()
-    _check_name(name)
-    build, place = _CHARTS[name]
-    chart = build(as_groups(runs))
-    if chart is None or isinstance(chart, Missing):
-        reason = chart.reason if chart is not None else "none of these methods forms groups of clients"
-        raise RunError(f"there is no figure {name!r} of these runs: {reason}")
-    key = []
-    for control in chart.controls:
-        asked = choices.pop(control.name, None)
-        if asked is not None and asked not in control.options:
-            known = ", ".join(control.options)
-            raise RunError(f"figure {name!r} has no {control.name} {asked!r}; choose one of {known}")
-        key.append(asked if asked is not None else next(iter(control.options)))
-    if choices:
-        raise RunError(f"figure {name!r} has no choice {', '.join(choices)}")
-    made = chart.views[tuple(key)].figures[place]
-    made.update_layout(title={"text": chart.title, "x": 0, "xref": "container"}, margin={"t": 70})
-    if made.frames:
-        made.update_layout(sliders=[_slider(made.frames)])
-    return made
+    picture, round = _choose(runs, name, choices)
+    drawn = draw_plotly.draw(picture)
+    drawn.update_layout(title={"text": draw_plotly.safe(picture.title), "x": 0, "xref": "container"})
+    drawn.update_layout(margin={"t": drawn.layout.margin.t + 58})
+    if picture.frames:
+        rounds = list(picture.frames)
+        active = min(range(len(rounds)), key=lambda i: abs(rounds[i] - (round or 0)))
+        for trace, change in zip(drawn.data, drawn.frames[active].data, strict=False):
+            trace.update(change)
+        drawn.update_layout(sliders=[_slider(rounds, active)])
+    return drawn
 
 
 def save_figure(runs: Runs, name: str, path: Path | str, **choices: Any) -> Path:
-    """Write a PNG, SVG or PDF, by the suffix of the path. Choices: moment, link, round."""
-    from fedpurin.report.paper import draw
+    """Write a PNG, SVG or PDF, by the suffix of the path. The choices are those of `figure`.
 
+    Whole or not at all, and without dates, so that the same runs give the same file.
+    """
+    need_matplotlib()
     out = Path(path)
-    if out.suffix.lower() not in SUFFIXES:
-        raise RunError(f"{out} should end in one of {', '.join(SUFFIXES)}")
-    _check_name(name)
+    suffix = out.suffix.lower()
+    if suffix not in UNDATED:
+        raise RunError(f"{out} should end in one of {', '.join(UNDATED)}")
+    picture, round = _choose(runs, name, choices)
     with matplotlib_style():
-        drawn = draw(as_groups(runs), name, **choices)
-        _save(drawn, out)
+        drawn = draw_matplotlib.draw(picture, round)
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_with(out, lambda file: drawn.savefig(file, format=suffix[1:], metadata=UNDATED[suffix]))
+        except OSError as error:
+            raise RunError(f"{out} cannot be written: {error}") from error
     return out
 
 
@@ -92,24 +74,44 @@ def as_groups(runs: Runs) -> list[Group]:
     return group_runs(started)
 
 
-def _check_name(name: str) -> None:
-    if name not in FIGURES:
-        raise RunError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
+def _choose(runs: Runs, name: str, choices: dict[str, Any]) -> tuple[Picture, int | None]:
+    """The picture of that name for these choices, and the round asked for."""
+    definition = _definition(name)
+    chart = definition.build(as_groups(runs))
+    if isinstance(chart, Missing):
+        raise RunError(f"there is no figure {name!r} of these runs: {chart.reason}")
+    allowed = [control.name for control in chart.controls] + (["round"] if chart.slider else [])
+    unknown = [choice for choice in choices if choice not in allowed]
+    if unknown:
+        has = f"it has {', '.join(allowed)}" if allowed else "it has none"
+        raise RunError(f"figure {name!r} has no choice {', '.join(unknown)}; {has}")
+    view = chart.view(
+        **{control.name: _option(name, chart, control.name, choices) for control in chart.controls}
+    )
+    round = choices.get("round")
+    return view.pictures[definition.names.index(name)], None if round is None else int(round)
 
 
-def _slider(frames: Sequence[Any]) -> dict[str, Any]:
+def _definition(name: str) -> Definition:
+    for definition in all_charts():
+        if name in definition.names:
+            return definition
+    raise RunError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
+
+
+def _option(name: str, chart: Chart, control: str, choices: dict[str, Any]) -> str:
+    """The key of the chosen option, which may be named by its key or by its text; else the first."""
+    options = next(entry.options for entry in chart.controls if entry.name == control)
+    asked = choices.get(control, next(iter(options)))
+    by_text = {text: key for key, text in options.items()}
+    key = asked if asked in options else by_text.get(asked)
+    if key is None:
+        raise RunError(f"figure {name!r} has no {control} {asked!r}; choose one of {', '.join(options)}")
+    return str(key)
+
+
+def _slider(rounds: Sequence[int], active: int) -> dict[str, Any]:
     """Plotly's own slider, for notebooks; the report has its own for two figures at once."""
     now = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    steps = [{"label": f.name, "method": "animate", "args": [[f.name], now]} for f in frames]
-    return {"active": len(steps) - 1, "steps": steps, "currentvalue": {"prefix": "round "}, "pad": {"t": 40}}
-
-
-def _save(drawn: Any, out: Path) -> None:
-    """Whole or not at all; without dates, so that the same runs give the same file."""
-    kind = out.suffix.lower().lstrip(".")
-    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_with(out, lambda file: drawn.savefig(file, format=kind, metadata=undated))
-    except OSError as error:
-        raise RunError(f"{out} cannot be written: {error}") from error
+    steps = [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in rounds]
+    return {"active": active, "steps": steps, "currentvalue": {"prefix": "round "}, "pad": {"t": 40}}

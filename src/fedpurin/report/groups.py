@@ -1,20 +1,23 @@
-"""Runs that differ only in their seed form one group: one line in a chart, one row in a table."""
+"""Runs that differ only in their seed form one group: one line in a chart, one row in a table.
+
+Groups are ranked against each other only where they share a task: the same data, split, model and training.
+"""
 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedpurin.report.load import Floats, Run, row_means
-from fedpurin.report.style import METHODS, method_color, method_label, method_marks
+from fedpurin.report.style import look, table_place
+from fedpurin.runs.run import LAST_ROUNDS, MOMENTS, Floats, Run, row_means
+from fedpurin.runs.setting import describe, differences, setting, setting_key
 
-# Settings that do not change what is computed, and the seed, which is averaged over.
-IGNORED = {"seed", "workers", "engine", "dir", "device", "share_metrics", "checkpoint_every", "split_file"}
-SHOWN_DIFFERENCES = 3
+OTHER_DASHES = ("dot", "dash", "dashdot", "longdash")  # for further settings of a method
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Group:
     marker: str
     runs: list[Run] = field(repr=False)
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         return max(run.rounds for run in self.runs)
 
@@ -37,26 +40,69 @@ class Group:
     def seeds(self) -> list[int]:
         return [run.seed for run in self.runs]
 
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        return task_settings(self.runs[0].config)
+
+    @property
+    def window(self) -> int:
+        return last_window(self.rounds)
+
+    @property
+    def sends(self) -> bool:
+        return any(len(run.ledger) for run in self.runs)
+
+    def moment(self, asked: str) -> str:
+        """The moment itself; for a run without exchange, where nothing is merged, the trained model."""
+        return standing_in(self.runs[0], asked)
+
     def stacked(self, moment: str) -> Floats:
         """[T, clients of all seeds]: every client's accuracy, NaN where it was not measured."""
-        parts = [_lengthen(run.accuracy(moment), self.rounds) for run in self.runs]
-        return np.concatenate(parts, axis=1)
+        at = self.moment(moment)
+        return np.concatenate([_lengthen(run.accuracy(at), self.rounds) for run in self.runs], axis=1)
 
     def curve(self, moment: str) -> Floats:
         """[T]: mean over clients, then over the seeds that got this far."""
-        parts = [_lengthen(run.mean_accuracy(moment)[:, None], self.rounds) for run in self.runs]
+        at = self.moment(moment)
+        parts = [_lengthen(run.mean_accuracy(at)[:, None], self.rounds) for run in self.runs]
         return row_means(np.concatenate(parts, axis=1))
+
+    def last_means(self, moment: str) -> list[float]:
+        """One value per seed: the mean of its last measured rounds; empty where nothing was measured."""
+        means = (run.mean_accuracy(self.moment(moment)) for run in self.runs)
+        measured = [mean_t[~np.isnan(mean_t)] for mean_t in means]
+        return [float(mean_t[-last_window(len(mean_t)) :].mean()) for mean_t in measured if len(mean_t)]
+
+    def last_mean(self, moment: str) -> float:
+        """The mean of the seeds; NaN when never measured."""
+        values = self.last_means(moment)
+        return float(np.mean(values)) if values else float("nan")
 
     def summary(self, moment: str, key: str) -> list[float]:
         """One value per seed from the runs' summaries; empty where nothing was measured."""
-        values = [(run.summary.get("accuracy", {}).get(moment) or {}).get(key) for run in self.runs]
-        return [value for value in values if value is not None]
+        parts = [run.summary.get("accuracy", {}).get(self.moment(moment)) or {} for run in self.runs]
+        return [part[key] for part in parts if part.get(key) is not None]
 
     def mib(self, key: str) -> float:
         """Mean over the seeds of up, down, up_paper or down_paper in MiB per client and round."""
         values = [run.summary.get("mib_per_client_round", {}).get(key) for run in self.runs]
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else 0.0
+        recorded = [value for value in values if value is not None]
+        return float(np.mean(recorded)) if recorded else 0.0
+
+
+def last_window(rounds: int) -> int:
+    """How many rounds "the last rounds" are: ten, or a third of a short run, which would count its start."""
+    return min(LAST_ROUNDS, max(1, rounds // 3))
+
+
+def last_name(groups: Sequence[Group]) -> str:
+    """The name of the mean of the last rounds: "Last 10"."""
+    windows = {group.window for group in groups}
+    return f"Last {windows.pop()}" if len(windows) == 1 else "Last rounds"
+
+
+def standing_in(run: Run, moment: str) -> str:
+    return moment if run.measured(moment) else next((m for m in MOMENTS if run.measured(m)), moment)
 
 
 def _lengthen(values_tn: Floats, rounds: int) -> Floats:
@@ -65,62 +111,68 @@ def _lengthen(values_tn: Floats, rounds: int) -> Floats:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Groups in the order Separate, FedAvg, ..., FedPURIN, then other methods by name."""
-    buckets: dict[tuple[Any, ...], list[Run]] = {}
+    """Groups in the order of their methods: Separate, FedAvg, ..., FedPURIN; others where they say."""
+    buckets: dict[Hashable, list[Run]] = {}
     for run in runs:
-        buckets.setdefault((run.method, *sorted(_settings(run).items())), []).append(run)
-    ordered = sorted(buckets.values(), key=lambda bucket: _rank(bucket[0].method))
+        buckets.setdefault((run.method, setting_key(run.config)), []).append(run)
+    ordered = sorted(buckets.values(), key=lambda bucket: table_place(bucket[0].method))
     groups: list[Group] = []
     for bucket in ordered:
-        method = bucket[0].method
-        rivals = [other[0] for other in ordered if other[0].method == method]
-        place = [rival is bucket[0] for rival in rivals].index(True)
-        label = method_label(method) + _difference(bucket[0], rivals)
+        first = bucket[0]
+        siblings = [other[0] for other in ordered if other[0].method == first.method]
+        place = [sibling is first for sibling in siblings].index(True)
+        style = look(first.method)
+        label = style.label + describe(first.config, differences([run.config for run in siblings]))
         if any(group.label == label for group in groups):
             label += f" #{place + 1}"
-        dash, marker, *_ = method_marks(method)
         groups.append(
             Group(
                 id=f"g{len(groups)}",
-                method=method,
+                method=first.method,
                 label=label,
-                color=_shade(method_color(method), place),
-                dash=dash if place == 0 else ("dot", "dash", "dashdot", "longdash")[(place - 1) % 4],
-                marker=marker,
+                color=_shade(style.color, place),
+                dash=style.dash if place == 0 else OTHER_DASHES[(place - 1) % len(OTHER_DASHES)],
+                marker=style.marker,
                 runs=sorted(bucket, key=lambda run: run.seed),
             )
         )
     return groups
 
 
-def _rank(method: str) -> tuple[int, str]:
-    return (METHODS.index(method) if method in METHODS else len(METHODS), method)
+def task_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The setting without the method, its own settings and the wire: what runs must share to be ranked."""
+    other = ("run.method", "method.", "wire.")
+    return {name: value for name, value in setting(config).items() if not name.startswith(other)}
 
 
-def _settings(run: Run) -> dict[str, str]:
-    """The config as flat text, without what does not tell two settings apart."""
-    flat = {}
-    for section, table in run.config.items():
-        items = table.items() if isinstance(table, dict) else [("", table)]
-        flat |= {f"{section}.{key}": repr(value) for key, value in items if key not in IGNORED}
-    return flat
+def comparable(one: Group, other: Group) -> bool:
+    """The same task, and the same split wherever both have a run of one seed."""
+    splits = {run.seed: run.split for run in one.runs}
+    pairs = [(splits.get(run.seed), run.split) for run in other.runs]
+    return one.task == other.task and all(a == b for a, b in pairs if a and b)
 
 
-def _difference(run: Run, rivals: list[Run]) -> str:
-    """What sets this run apart from others of its method: " (tau 0.2, alpha 0.5)"."""
-    if len(rivals) == 1:
-        return ""
-    own = _settings(run)
-    keys = sorted(set().union(*(_settings(rival) for rival in rivals)))
-    differing = [key for key in keys if len({_settings(rival).get(key) for rival in rivals}) > 1]
-    shown = [
-        f"{key.partition('.')[2]} {_plain(own.get(key, 'unset'))}" for key in differing[:SHOWN_DIFFERENCES]
-    ]
-    return f" ({', '.join(shown)})"
+def rivals(group: Group, groups: Iterable[Group]) -> list[Group]:
+    """The groups that may be ranked with this one, itself among them."""
+    return [other for other in groups if comparable(group, other)]
 
 
-def _plain(text: str) -> str:
-    return text.strip("'\"")
+def tasks(groups: Sequence[Group]) -> list[list[Group]]:
+    """All groups, those of one task together; the task of the report's main group first."""
+    left, clusters = focus_first(groups) if groups else [], []
+    while left:
+        cluster = rivals(left[0], left)
+        clusters.append([group for group in groups if group in cluster])
+        left = [group for group in left if group not in cluster]
+    return clusters
+
+
+def task_names(clusters: Sequence[Sequence[Group]]) -> list[str]:
+    """What tells the tasks apart: "alpha 0.1, dataset cifar-10"."""
+    configs = [cluster[0].runs[0].config for cluster in clusters]
+    names = [name for name in differences(configs) if any(name in task_settings(c) for c in configs)]
+    told = [describe(config, names).strip(" ()") for config in configs]
+    return [text or f"setting {i + 1}" for i, text in enumerate(told)]
 
 
 def _shade(color: str, place: int) -> str:
@@ -146,13 +198,3 @@ def focus_first(groups: Sequence[Group]) -> list[Group]:
 
 def find(groups: Iterable[Group], method: str) -> Group | None:
     return next((group for group in groups if group.method == method), None)
-
-
-def same_split(run: Run, group: Group) -> Run | None:
-    """The group's run over the very same clients, so that client i is client i in both."""
-    for other in group.runs:
-        if run.split and run.split == other.split and run.clients == other.clients:
-            return other
-        if not run.split and (run.seed, run.config.get("data")) == (other.seed, other.config.get("data")):
-            return other
-    return None

@@ -1,44 +1,57 @@
-"""The numbers behind the figures, without any plotting library. Both plotly and matplotlib draw from these.
+"""Numbers that several charts and the tables share, without any plotting library.
 
-Shapes: T rounds, N clients, K classes, B nodes of the collaboration graph, R rounds shown on a slider.
+Shapes: T rounds, N clients, K classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.groups import Group, same_split
-from fedpurin.report.load import MIB, MOMENTS, SECTIONS, Floats, Run
+from fedpurin.report.chart import Control
+from fedpurin.report.groups import Group, comparable, last_window, standing_in
+from fedpurin.report.marks import Axis, Line, Numbers
+from fedpurin.report.style import MOMENT_LABELS
+from fedpurin.runs.run import MIB, SECTIONS, Floats, Run
+from fedpurin.runs.traffic import cumulative_mib
 
-LOW, HIGH = 10, 90  # the band of the accuracy chart: percentiles over clients
-LINKS = {"MiB": None, "1 Mbit/s": 1e6, "10 Mbit/s": 1e7, "100 Mbit/s": 1e8}  # bits per second
+FEW_ROUNDS = 30  # up to so many, the points of a line are marked
+NO_ACCURACY = "no accuracy was recorded (metrics were switched off)"
+NOTHING_SENT = "nothing was sent in these runs: without messages there is no traffic to show"
+Gain = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]
+
+
+def paper_like(run: Run) -> bool:
+    """Whether the run has the data and the model of the paper, whose figures are those of the upload."""
+    data, model = run.setting("data", "dataset"), run.setting("model", "name")
+    return data in ("fashion-mnist", "cifar-10", "cifar-100") and model in ("resnet8", "resnet10")
 
 
 def moments_of(groups: Sequence[Group]) -> list[str]:
-    """The moments at which at least one run was measured, the paper's own (upload) first."""
-    order = ("upload", "merged", "trained")
-    return [m for m in order if any(run.measured(m) for g in groups for run in g.runs)]
+    """The moments at which a run was measured; first the paper's own, elsewhere what a client has in hand."""
+    runs = [run for group in groups for run in group.runs]
+    order = ("upload", "merged", "trained") if all(map(paper_like, runs)) else ("trained", "upload", "merged")
+    return [moment for moment in order if any(run.measured(moment) for run in runs)]
 
 
-def best_moment(run: Run, moment: str) -> str:
-    """The moment itself; for a run without exchange, where nothing is merged, the trained model."""
-    if run.measured(moment):
-        return moment
-    return next((m for m in MOMENTS if run.measured(m)), moment)
+def moment_control(moments: Sequence[str]) -> Control:
+    return Control("moment", "Accuracy", {moment: MOMENT_LABELS[moment] for moment in moments})
 
 
-def band(group: Group, moment: str) -> tuple[Floats, Floats]:
-    """The 10th and 90th percentile over clients, per round; NaN where nobody was measured."""
-    values = group.stacked(moment)
-    low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    for t in np.flatnonzero(~np.isnan(values).all(axis=1)):
-        low[t], high[t] = np.nanpercentile(values[t], [LOW, HIGH])
-    return low, high
+def group_line(group: Group, x: Numbers, y: Numbers, hover: str, custom: Numbers | None = None) -> Line:
+    """A line in the look of the group's method."""
+    return Line(x, y, group.label, group.color, group.dash, group.marker, hover=hover, custom=custom)
+
+
+def round_axis(rounds: int, title: str = "round", *, grid: bool = True) -> Axis:
+    return Axis(title, kind="count", few=rounds <= 12, grid=grid)
+
+
+def method_control(groups: Sequence[Group]) -> Control:
+    return Control("method", "Method", {group.id: group.label for group in groups})
 
 
 @dataclass(frozen=True)
@@ -58,57 +71,38 @@ class Gains:
 
 
 def gains(groups: Sequence[Group], moment: str) -> list[Gains]:
-    """One entry for each group that can be compared with a Separate run over the same clients."""
-    found = []
-    rivals = [group for group in groups if group.method == "separate"]
-    for group in groups:
-        if group.method == "separate":
-            continue
-        parts = [
-            part for run in group.runs for rival in rivals if (part := _gain(run, rival, moment)) is not None
-        ]
+    """One entry for each group that can be compared with a Separate run of the same task and clients."""
+    alone = [group for group in groups if group.method == "separate"]
+    rows = []
+    for group in (group for group in groups if group.method != "separate"):
+        others = [run for rival in alone if comparable(group, rival) for run in rival.runs]
+        pairs = [(run, other) for run in group.runs for other in others if _same_clients(run, other)]
+        parts = [part for run, other in pairs if (part := _gain(run, other, moment)) is not None]
         if parts:
-            own, alone, client, seed = (np.concatenate(column) for column in zip(*parts, strict=True))
-            found.append(Gains(group, 100 * (own - alone), own, alone, client, seed))
-    return found
+            own, without, client, seed = (np.concatenate(column) for column in zip(*parts, strict=True))
+            rows.append(Gains(group, 100 * (own - without), own, without, client, seed))
+    return rows
 
 
-def _gain(run: Run, rival: Group, moment: str) -> tuple[Any, ...] | None:
-    other = same_split(run, rival)
-    if other is None:
-        return None
-    own = run.client_accuracy(moment)
-    alone = other.client_accuracy(best_moment(other, moment))
-    known = ~np.isnan(own) & ~np.isnan(alone)
-    if not known.any():
-        return None
-    ids = np.flatnonzero(known)
-    return own[known], alone[known], ids, np.full(len(ids), run.seed)
+def _same_clients(run: Run, other: Run) -> bool:
+    if run.split and other.split:
+        return run.split == other.split and run.clients == other.clients
+    return (run.seed, run.config.get("data")) == (other.seed, other.config.get("data"))
 
 
-def cumulative_mib(run: Run, moment: str) -> Floats:
-    """[T]: MiB per client that had travelled when round t was measured at this moment.
-
-    `trained` comes before the round's upload, `upload` after it, `merged` after the reply as well.
-    """
-    sent = {way: run.ledger.per_round(way, run.ledger.total_m, run.rounds) for way in ("up", "down")}
-    total = {way: np.cumsum(values) for way, values in sent.items()}
-    before, now = slice(0, run.rounds), slice(1, run.rounds + 1)
-    up = total["up"][before if moment == "trained" else now]
-    down = total["down"][now if moment == "merged" else before]
-    return (up + down) / MIB / run.clients
+def _gain(run: Run, other: Run, moment: str) -> Gain | None:
+    own = run.client_accuracy(moment, last_window(run.rounds))
+    alone = other.client_accuracy(standing_in(other, moment), last_window(other.rounds))
+    ids = np.flatnonzero(~np.isnan(own) & ~np.isnan(alone))
+    return (own[ids], alone[ids], ids, np.full(len(ids), run.seed)) if len(ids) else None
 
 
-def group_mib(group: Group, moment: str) -> Floats:
+def group_mib(group: Group, moment: str = "merged") -> Floats:
     """[T]: mean over the seeds; seeds that stopped early are left out of later rounds."""
     table = np.full((len(group.runs), group.rounds), np.nan)
     for row, run in zip(table, group.runs, strict=True):
         row[: run.rounds] = cumulative_mib(run, moment)
-    return np.nanmean(table, axis=0)
-
-
-def seconds_for(mib: Floats, bits_per_second: float) -> Floats:
-    return mib * MIB * 8 / bits_per_second
+    return np.asarray(np.nanmean(table, axis=0))
 
 
 @dataclass(frozen=True)
@@ -121,20 +115,14 @@ class Bytes:
 
 def bytes_per_round(group: Group, direction: str) -> Bytes:
     """Mean over the clients that sent or received in each round, and over seeds."""
-    sums, paper, count = (
-        np.zeros((len(SECTIONS), group.rounds)),
-        np.zeros(group.rounds),
-        np.zeros(group.rounds),
-    )
+    sums = np.zeros((len(SECTIONS) + 2, group.rounds))  # the sections, the paper's rule, the messages
     for run in group.runs:
-        for s in range(len(SECTIONS)):
-            by_round = run.ledger.per_round(direction, run.ledger.sections_ms[:, s], run.rounds)
-            sums[s, : run.rounds] += by_round[1:]
-        paper[: run.rounds] += run.ledger.per_round(direction, run.ledger.paper_m, run.rounds)[1:]
-        ones = np.ones(len(run.ledger))
-        count[: run.rounds] += run.ledger.per_round(direction, ones, run.rounds)[1:]
-    scale = np.maximum(count, 1) * MIB
-    return Bytes(sums / scale, paper / scale)
+        ledger = run.ledger
+        columns = [*ledger.sections_ms.T, ledger.paper_m, np.ones(len(ledger))]
+        for row, values_m in zip(sums, columns, strict=True):
+            row[: run.rounds] += ledger.per_round(direction, values_m, run.rounds)[1:]
+    means = sums[:-1] / (np.maximum(sums[-1], 1) * MIB)
+    return Bytes(means[:-1], means[-1])
 
 
 def mean_bytes(group: Group, direction: str) -> tuple[Floats, float]:
@@ -155,23 +143,19 @@ def client_order(run: Run) -> NDArray[np.int64]:
     return np.lexsort((np.arange(run.clients), -share, counts.argmax(axis=1)))
 
 
-def selection(run: Run) -> tuple[list[str], Floats] | None:
-    """Per exchanged layer, the shares of parameters critical in 0, up to 1/4, 1/2, 3/4, <1 and all rounds."""
-    stored = run.coverage()
-    layers = [layer for layer in run.layers if layer.get("exchanged")]
-    if stored is None or "client_counts" not in stored or not layers:
-        return None
-    counts_cd, rounds = stored["client_counts"], int(stored["rounds"][0])
-    if rounds < 1 or counts_cd.shape[1] != sum(layer["size"] for layer in layers):
-        return None
-    quarters = 1 + (4 * counts_cd.astype(np.int64) - 1) // rounds
-    kinds = np.where(counts_cd == 0, 0, np.where(counts_cd >= rounds, 5, quarters))
-    shares, start = [], 0
-    for layer in layers:
-        part = kinds[:, start : start + layer["size"]]
-        shares.append(np.bincount(part.ravel(), minlength=6) / part.size)
-        start += layer["size"]
-    return [layer["name"] for layer in layers], np.array(shares)
+def spread(values: list[int], limit: int) -> list[int]:
+    """At most `limit` of the values, evenly spaced, first and last included."""
+    if len(values) <= limit:
+        return values
+    places = np.linspace(0, len(values) - 1, limit).round().astype(int)
+    return [values[i] for i in dict.fromkeys(places.tolist())]
 
 
-SELECTION_LABELS = ("never", "≤ 1/4", "≤ 1/2", "≤ 3/4", "< all", "always")
+MAX_NAME = 26
+
+
+def short_names(names: list[str]) -> list[str]:
+    """Layer names that fit beside a chart: without ".weight", and with only the end of very long ones."""
+    cut = [name.removesuffix(".weight") for name in names]
+    cut = [name if len(name) <= MAX_NAME else "…" + name[-MAX_NAME + 1 :] for name in cut]
+    return cut if len(set(cut)) == len(cut) else names

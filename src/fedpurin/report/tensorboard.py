@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import MissingExtraError
-from fedpurin.report.load import MIB, MOMENTS
+from fedpurin.runs.run import MIB, MOMENTS
 
 
 def tensorboard_writer(run_dir: Path | str) -> TensorboardWriter:

@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedpurin.errors import RunError
-from fedpurin.report.files import read_toml
-from fedpurin.report.load import MIB, MOMENTS
 from fedpurin.report.style import MOMENT_LABELS, method_label
-from fedpurin.report.views import duration, mib, percent
+from fedpurin.report.units import duration, mib, percent
+from fedpurin.runs.files import read_toml
+from fedpurin.runs.run import MIB, MOMENTS
 
 POLL_SECONDS = 1.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -52,7 +52,7 @@ class Tail:
 
 @dataclass
 class Progress:
-    """What is known of the run so far."""
+    """What the run has told so far."""
 
     path: Path
     method: str
@@ -78,7 +78,7 @@ class Progress:
                 if value is not None:
                     values.setdefault(t, []).append(value)
             curve = self.curves.setdefault(moment, {})
-            curve |= {t: sum(known) / len(known) for t, known in values.items()}
+            curve |= {t: sum(shared) / len(shared) for t, shared in values.items()}
 
     def latest(self, moment: str) -> float | None:
         curve = self.curves.get(moment)

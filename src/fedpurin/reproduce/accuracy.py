@@ -1,185 +1,194 @@
-"""Tables of accuracy: main table, score terms, controls, switches, and the paired comparison."""
+"""Tables of accuracy: main table, score terms, paired differences, windows, options, value types."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
-from fedpurin.reproduce.paper import Paper
-from fedpurin.reproduce.recipes import Column, Recipe, Row
-from fedpurin.reproduce.scales import Request
-from fedpurin.reproduce.stats import Difference, paired
-from fedpurin.reproduce.store import Record, Store
-from fedpurin.reproduce.tables import Entry, Item, Table, rank_columns
+from fedpurin.reproduce.markup import Entry, Item, Table, rank_columns
+from fedpurin.reproduce.recipes import Recipe, Row
+from fedpurin.reproduce.source import (
+    INTERVAL,
+    Source,
+    column_label,
+    entry,
+    gap_text,
+    noise_note,
+    scale_text,
+    seeds_text,
+    spread,
+)
+from fedpurin.reproduce.stats import LAST, best_window, paired, paired_best
+from fedpurin.reproduce.store import Record
 
-DATASET_LABELS = {
-    "fashion-mnist": "Fashion-MNIST",
-    "cifar-10": "CIFAR-10",
-    "cifar-100": "CIFAR-100",
-    "fashion-mnist-mini": "Fashion-MNIST mini",
-}
-PAPER_SEEDS = 3
-
-
-@dataclass(frozen=True)
-class Source:
-    """Everything a table or figure is made from."""
-
-    store: Store
-    paper: Paper
-    request: Request
-
-    def records(self, recipe: Recipe, row: Row, column: Column) -> list[Record]:
-        """The cells of a row and column that the store has, one per seed."""
-        seeds = recipe.seeds_of(self.request)
-        found = [self.store.record(recipe.config(self.request, row, column, seed)) for seed in seeds]
-        return [record for record in found if record is not None]
-
-
-def column_label(column: Column) -> str:
-    return f"{DATASET_LABELS.get(column[0], column[0])} α={column[1]:g}"
-
-
-def scale_text(source: Source, recipe: Recipe) -> str:
-    """What was run, in words: rounds, clients, samples, model and seeds."""
-    texts = []
-    for dataset in dict.fromkeys(d for d, _ in recipe.columns(source.request)):
-        alpha = source.request.pick_alphas(dataset, recipe.alphas)[0]
-        row = recipe.chosen_rows(source.request)[-1]
-        c = recipe.config(source.request, row, (dataset, alpha), 1)
-        texts.append(
-            f"{DATASET_LABELS.get(dataset, dataset)}: {c.model.name}, {c.run.clients} clients x "
-            f"{c.data.train_samples} samples, {c.train.epochs} epochs, "
-            f"T = {c.run.rounds}, β = {c.method.beta}"
-        )
-    return "Scale: " + "; ".join(texts) + "."
-
-
-def entry(records: list[Record], paper: float | None, moment: str = "upload") -> Item:
-    """Mean and deviation over seeds of the best round; unfinished runs say how far they came."""
-    if not records:
-        return "-"
-    values = np.array([record.best(moment) for record in records])
-    spread = float(values.std(ddof=1)) if len(values) > 1 else None
-    unfinished = [record for record in records if not record.complete]
-    note = f"† {min(r.done for r in unfinished)} rounds" if unfinished else ""
-    return Entry(float(values.mean()), spread, paper, note)
+MOMENTS = {"upload": "as uploaded", "trained": "after training", "merged": "after merging"}
 
 
 def accuracy_table(source: Source, recipe: Recipe, kind: str) -> Table:
     """Rows of a recipe over its columns; `kind` names the paper's table, "" where it has none."""
     columns, rows = recipe.columns(source.request), []
-    seeds: set[int] = set()
+    seen: list[Record] = []
     for row in recipe.chosen_rows(source.request):
         items: list[Item] = [row.label]
         for column in columns:
             records = source.records(recipe, row, column)
-            seeds |= {record.config.run.seed for record in records}
+            seen += records
             expected = source.paper.number(kind, row.id, *column) if kind else None
             items.append(entry(records, expected))
         rows.append(items)
     rows = rank_columns(rows)
-    header = ["", *(column_label(column) for column in columns)]
-    return Table("Accuracy in percent.", header, rows, _notes(source, recipe, rows, seeds))
-
-
-def _notes(source: Source, recipe: Recipe, rows: list[list[Item]], seeds: set[int]) -> list[str]:
     entries = [item for row in rows for item in row if isinstance(item, Entry)]
-    counted = ", ".join(str(s) for s in sorted(seeds)) or "none"
     text = "Best round's mean over clients, as uploaded, in percent"
     text += " (the best round is picked on test data, as in the paper)"
     if any(e.paper is not None for e in entries):
         text += "; in brackets the paper's value and our difference from it"
-    lines = [f"{text}. Seeds: {counted}. {scale_text(source, recipe)}"]
+    notes = [f"{text}. Seeds: {seeds_text(seen)}. {scale_text(source, recipe)}"]
     if any(e.note for e in entries):
-        lines.append("† unfinished: best of the rounds so far, not ranked.")
-    return lines
+        notes.append("† unfinished: best of the rounds so far, not ranked.")
+    header = ["", *(column_label(column) for column in columns)]
+    return Table("Accuracy in percent.", header, rows, notes)
 
 
 def paired_table(source: Source, recipe: Recipe) -> Table:
     """FedPURIN minus each other method, at three moments; every row over the same clients."""
     rows: list[list[Item]] = []
-    own = next(row for row in recipe.rows if row.id == "fedpurin")
+    own, seen = recipe.row("fedpurin"), []
     for column in recipe.columns(source.request):
         ours = source.records(recipe, own, column)
         for row in recipe.rows:
             theirs = source.records(recipe, row, column)
-            sent = paired(ours, theirs, "upload")
-            if row.id == own.id or sent is None:
+            gaps = [paired(ours, theirs, moment) for moment in MOMENTS]
+            if row.id == own.id or gaps[0] is None:
                 continue
-            trained = paired(ours, theirs, "trained")
-            merged = paired(ours, theirs, "merged")
-            rows.append(
-                [
-                    f"{column_label(column)}: FedPURIN − {row.label}",
-                    *(gap_text(gap) for gap in (sent, trained, merged)),
-                    f"{sent.rounds}",
-                    f"{sent.clients}",
-                ]
-            )
+            seen += theirs
+            counts = [str(n) for n in (gaps[0].rounds, gaps[0].seeds, gaps[0].clients)]
+            label = f"{column_label(column)}: FedPURIN − {row.label}"
+            rows.append([label, *(gap_text(gap) for gap in gaps), *counts])
+        seen += ours
     notes = [
         "Percentage points: each client's mean accuracy over the last ten rounds (at most half) that both "
-        "runs have, FedPURIN's minus the other's; mean over clients, 95 % bootstrap interval over clients."
+        f"runs have, FedPURIN's minus the other's; {INTERVAL}.",
+        noise_note(source, seen),
     ]
-    header = ["", "as uploaded", "after training", "after merging", "up to round", "clients"]
+    header = ["", *MOMENTS.values(), "up to round", "seeds", "clients"]
     return Table("Paired differences.", header, rows, notes)
 
 
-def options_table(source: Source, recipe: Recipe, base: str) -> Table:
-    """Controls and switches: accuracy at each moment, MiB, kept share, paired difference from `base`."""
+def windows_table(source: Source, recipe: Recipe) -> Table:
+    """Last ten rounds beside each method's own best ten, because some methods peak early."""
     rows: list[list[Item]] = []
-    column = recipe.columns(source.request)[0]
-    first = next(row for row in recipe.rows if row.id == base)
-    reference = source.records(recipe, first, column)
-    seeds: set[int] = set()
-    for row in recipe.chosen_rows(source.request):
-        records = source.records(recipe, row, column)
-        if not records:
-            rows.append([row.label, *["-"] * 9])
-            continue
-        seeds |= {record.config.run.seed for record in records}
-        gap = None if row is first else paired(records, reference)
-        merged = None if row is first else paired(records, reference, "merged")
-        kept = float(np.mean([kept_share(record) for record in records]))
-        rows.append(
-            [
-                row.label,
-                entry(records, None),
-                entry(records, None, "trained"),
-                entry(records, None, "merged"),
-                "reference" if row is first else gap_text(gap),
-                "reference" if row is first else gap_text(merged),
-                *(
-                    Entry(float(np.mean([r.mib(way).mean() for r in records]) * 1024))
-                    for way in ("up", "down")
-                ),
-                f"{100 * kept:.1f} %",
-                str(len(records)),
-            ]
-        )
+    own = recipe.row("fedpurin")
+    for column in recipe.columns(source.request):
+        ours = source.records(recipe, own, column)
+        for row in recipe.chosen_rows(source.request):
+            records = source.records(recipe, row, column)
+            if not records:
+                continue
+            items: list[Item] = [f"{column_label(column)}: {row.label}"]
+            for moment in ("trained", "upload"):
+                windows = [best_window(r, moment) for r in records]
+                items.append(spread([r.mean(moment, slice(-LAST, None)) for r in records], records))
+                items.append(
+                    spread([r.mean(moment, w) for r, w in zip(records, windows, strict=True)], records)
+                )
+                items.append(", ".join(f"{w.start + 1}-{w.stop}" for w in windows))
+            gap = None if row.id == own.id else paired_best(ours, records, "trained")
+            items.append("reference" if row.id == own.id else gap_text(gap))
+            rows.append(items)
     header = [
         "",
-        "as uploaded",
-        "after training",
-        "after merging",
-        "difference, as uploaded",
-        "difference, after merging",
-        "KiB up",
-        "KiB down",
-        "kept",
-        "seeds",
+        "after training: last ten",
+        "best ten",
+        "rounds",
+        "as uploaded: last ten",
+        "best ten",
+        "rounds",
     ]
     notes = [
-        f"{column_label(column)}. Accuracy: best round, percent. Difference from the row "
-        f"“{first.label.strip('`')}”: percentage points over the same clients, last rounds, 95 % bootstrap "
-        "interval. KiB per client and round as sent. " + scale_text(source, recipe)
+        "Mean accuracy over clients and ten rounds, percent: the last ten, and each run's own best ten "
+        "consecutive ones (picked on test data). Last column: FedPURIN's best ten minus the other's, "
+        f"after training, percentage points; {INTERVAL}. {scale_text(source, recipe)}"
     ]
-    return Table("Options of FedPURIN.", header, rows, notes)
+    return Table("Windows of ten rounds.", [*header, "FedPURIN − this, best tens"], rank_columns(rows), notes)
 
 
-def gap_text(gap: Difference | None) -> str:
-    return "other clients" if gap is None else f"{gap.text()} {gap.verdict}"
+def options_table(source: Source, recipe: Recipe) -> Table:
+    """Controls and switches: accuracy at each moment, KiB, kept share, difference from the first row."""
+    column, first = recipe.columns(source.request)[0], recipe.rows[0]
+    seen: list[Record] = []
+
+    def items(row: Row, records: list[Record]) -> list[Item]:
+        seen.extend(records)
+        kib = [Entry(1024 * mean_mib(records, way)) for way in ("up", "down")]
+        kept = float(np.mean([kept_share(record) for record in records]))
+        best: list[Item] = [entry(records, None, moment) for moment in MOMENTS]
+        gaps = differences(source, recipe, row, first, ("upload", "trained", "merged"), LAST)
+        return [*best, *gaps, *kib, f"{100 * kept:.1f} %", str(len(records))]
+
+    header = [*MOMENTS.values(), *(f"difference, {name}" for name in MOMENTS.values())]
+    header += ["KiB up", "KiB down", "kept", "seeds"]
+    table = row_table(source, recipe, "Options of FedPURIN.", header, items)
+    table.notes[:] = [
+        f"{column_label(column)}. Accuracy: best round, percent. Difference from the row "
+        f"“{first.label.strip('`')}”: points over the same clients, last ten rounds (at most half); "
+        f"{INTERVAL}. KiB per client and round as sent. " + scale_text(source, recipe),
+        noise_note(source, seen),
+    ]
+    return table
+
+
+def values_table(source: Source, recipe: Recipe) -> Table:
+    """What smaller values on the wire cost in accuracy and save in bytes."""
+    last, column = 5, recipe.columns(source.request)[0]
+    dense = source.records(recipe, recipe.row("fedavg-float32"), column)
+
+    def items(row: Row, records: list[Record]) -> list[Item]:
+        up, down = (mean_mib(records, way) for way in ("up", "down"))
+        window, moments = slice(-last, None), ("upload", "merged")
+        means = [Entry(float(np.mean([r.mean(m, window) for r in records]))) for m in moments]
+        gaps = differences(source, recipe, row, recipe.row(f"{row.method}-float32"), moments, last)
+        share = f"{100 * up / mean_mib(dense, 'up'):.1f} %" if dense else "-"
+        return [*means, *gaps, Entry(up), Entry(down), share]
+
+    header = ["as uploaded", "after merging", "difference, as uploaded", "difference, after merging"]
+    header += ["MiB up", "MiB down", "up, of FedAvg's float32"]
+    table = row_table(source, recipe, "Types of values on the wire.", header, items)
+    table.notes[:] = [
+        f"{column_label(column)}. Accuracy in percent, mean over clients and the last {last} rounds. "
+        "Difference from float32 of the same method: percentage points over the same clients and rounds; "
+        f"{INTERVAL}. MiB per client and round as sent. " + scale_text(source, recipe)
+    ]
+    return table
+
+
+def row_table(
+    source: Source,
+    recipe: Recipe,
+    title: str,
+    header: list[str],
+    items: Callable[[Row, list[Record]], list[Item]],
+) -> Table:
+    """A row for each of the recipe's over its first column; dashes where the store has nothing."""
+    rows: list[list[Item]] = []
+    for row in recipe.chosen_rows(source.request):
+        records = source.records(recipe, row, recipe.columns(source.request)[0])
+        rows.append([row.label, *(items(row, records) if records else ["-"] * len(header))])
+    return Table(title, ["", *header], rows, [])
+
+
+def differences(
+    source: Source, recipe: Recipe, row: Row, base: Row, moments: tuple[str, ...], last: int
+) -> list[Item]:
+    column = recipe.columns(source.request)[0]
+    if row is base:
+        return ["reference"] * len(moments)
+    ours, theirs = (source.records(recipe, each, column) for each in (row, base))
+    return [gap_text(paired(ours, theirs, moment, last)) for moment in moments]
+
+
+def mean_mib(records: list[Record], way: str) -> float:
+    return float(np.mean([record.mib(way).mean() for record in records]))
 
 
 def kept_share(record: Record) -> float:

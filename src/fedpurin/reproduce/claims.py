@@ -1,284 +1,289 @@
-"""Each claim of the paper's text beside our figure: holds, fails, undecided."""
+"""Each claim of the paper's text beside our figure: holds, fails, or undecided and for want of what.
+
+A claim is decided only by what it needs: all of its columns at the paper's length, all three seeds. What is
+there already is shown as a hint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedpurin.reproduce.accuracy import Source, column_label
-from fedpurin.reproduce.cells import config_of
+from fedpurin.reproduce.claims_masks import mask_claims
+from fedpurin.reproduce.claims_table import Claim, undecided
 from fedpurin.reproduce.communication import saving
-from fedpurin.reproduce.perturbation_report import describe
-from fedpurin.reproduce.recipes import RECIPES, Recipe, Row
+from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.recipes import RECIPES, Column
 from fedpurin.reproduce.scales import Request, trains_as_published
-from fedpurin.reproduce.stats import paired
+from fedpurin.reproduce.source import Source, column_label, dataset_label, record_column
+from fedpurin.reproduce.stats import Difference, paired
 from fedpurin.reproduce.store import Record
-from fedpurin.reproduce.tables import Item, Table
 
-SETTINGS = 9  # data sets x alphas of the main table
 SMALL_CHANGE = 1.0  # percentage points: "changes little"
-ENOUGH = 5  # rounds after beta that can show a movement
-FEW_SECONDS = 0.05  # share of training: "costs little"
-
-
-@dataclass(frozen=True)
-class Claim:
-    text: str
-    figure: str
-    verdict: str  # holds, fails, undecided
-    scale: str
-
-
-def at(source: Source, scale: str) -> Source:
-    return replace(source, request=Request(scale=scale))
-
-
-def describe_scale(request: Request) -> str:
-    return {"paper": "the paper's scale", "quick": "short runs", "mini": "mini scale"}[request.scale]
-
-
-def evidence(source: Source, recipe: Recipe) -> Iterator[Source]:
-    """The scales that have anything for this recipe, the paper's own first."""
-    for scale in ("paper", "quick", "mini"):
-        here = at(source, scale)
-        if any(here.store.finished(cell.config) for cell in recipe.cells(here.request)):
-            yield here
+SCALE_WORDS = {"paper": "the paper's scale", "quick": "short runs", "mini": "mini scale"}
 
 
 def all_claims(source: Source) -> list[Claim]:
     return [
-        *_savings(source),
+        _saving(source, "at least", "resnet8", ("fashion-mnist", "cifar-10"), 0.5),
+        _saving(source, "up to", "resnet10", ("cifar-100",), 170 / 300),
         _wins(source, "fedbn", 5),
         _wins(source, "fedcac", 8),
-        _gradient_beats_delta(source),
-        _hessian_changes_little(source),
-        _support_moves(source),
-        _nothing_unselected(source),
-        _layers_agree(source),
-        _scoring_is_cheap(source),
+        _beats_separate(source),
+        _more_with_alpha(source),
+        _terms(source, "Exact gradients beat delta on the whole", "gradient", "delta", _better),
+        _terms(source, "The quadratic term changes little", "gradient-hessian", "gradient", _little),
+        _norm_gap(source),
+        _rises_with_tau(source),
+        *mask_claims(source),
     ]
 
 
 def claims_table(source: Source) -> Table:
-    rows: list[list[Item]] = [[c.text, c.figure, f"**{c.verdict}**", c.scale] for c in all_claims(source)]
-    return Table("Claims of the paper.", ["claim", "here", "verdict", "measured at"], rows, [])
+    rows: list[list[Item]] = [[c.text, c.conclusion, c.figure, c.scale] for c in all_claims(source)]
+    notes = ["Undecided: the store lacks what the claim needs; what is there is shown as a hint."]
+    return Table("Claims of the paper.", ["claim", "verdict", "here", "measured at"], rows, notes)
 
 
-def _missing(text: str) -> Claim:
-    return Claim(text, "nothing measured yet", "undecided", "-")
+@dataclass(frozen=True)
+class Grid:
+    """The finished cells of some rows of a recipe at one scale, and how many of them are missing."""
+
+    source: Source
+    recipe: str
+    rows: tuple[str, ...]
+    datasets: tuple[str, ...] | None = None
+    found: dict[tuple[str, Column], list[Record]] = field(default_factory=dict)  # looked up once
+
+    @property
+    def columns(self) -> list[Column]:
+        columns = RECIPES[self.recipe].columns(self.source.request)
+        return [c for c in columns if self.datasets is None or c[0] in self.datasets]
+
+    def records(self, row: str, column: Column) -> list[Record]:
+        if (row, column) not in self.found:
+            recipe = RECIPES[self.recipe]
+            records = self.source.records(recipe, recipe.row(row), column)
+            self.found[row, column] = [r for r in records if r.complete]
+        return self.found[row, column]
+
+    def best(self, row: str, column: Column) -> float:
+        """The paper's figure: mean over seeds of the best round."""
+        return float(np.mean([r.best() for r in self.records(row, column)]))
+
+    @property
+    def needs(self) -> str:
+        """ "" when everything is there."""
+        seeds = len(RECIPES[self.recipe].seeds_of(self.source.request))
+        wanted = seeds * len(self.rows) * len(self.columns)
+        have = sum(len(self.records(row, column)) for row in self.rows for column in self.columns)
+        return f"{wanted - have} of {wanted} runs of the paper's length" if have < wanted else ""
+
+
+def grid(
+    source: Source,
+    recipe: str,
+    rows: Sequence[str],
+    datasets: tuple[str, ...] | None = None,
+    scale: str = "paper",
+) -> Grid:
+    return Grid(replace(source, request=Request(scale=scale)), recipe, tuple(rows), datasets)
+
+
+def hint(
+    source: Source, recipe: str, rows: Sequence[str], text: Callable[[Grid, Column], str]
+) -> tuple[str, str]:
+    """What shorter runs say, column by column, from the first scale that has all of these rows."""
+    for scale in ("paper", "quick", "mini"):
+        here = grid(source, recipe, rows, scale=scale)
+        full = [c for c in here.columns if all(here.records(row, c) for row in rows)]
+        if full:
+            return "; ".join(text(here, column) for column in full), SCALE_WORDS[scale]
+    return "nothing measured yet", "-"
 
 
 # Communication
 
 
-def _savings(source: Source) -> list[Claim]:
-    return [
-        _saving(source, "at least", "resnet8", ("fashion-mnist", "cifar-10"), 0.5),
-        _saving(source, "up to", "resnet10", ("cifar-100",), 170 / 300),
-    ]
-
-
 def _saving(source: Source, words: str, model: str, datasets: tuple[str, ...], share: float) -> Claim:
     up, down = source.paper.saving(model)
     text = f"Uplink / downlink reduced by {words} {up} / {down} % ({model})"
-    recipe = RECIPES["table-communication"]
-    rows = {row.id: row for row in recipe.rows}
-    for here in evidence(source, recipe):
-        if here.request.scale == "mini":
-            continue
-        found = []
-        for dataset in datasets:
-            purin, dense = (
-                here.records(recipe, rows[name], (dataset, 0.1)) for name in ("fedpurin", "fedavg")
-            )
-            if purin and dense and all(r.complete for r in purin):
-                found.append((dataset, *saving(purin, dense, share)))
+    rows = ("fedpurin", "fedavg")
+    for scale in ("paper", "quick"):
+        here = grid(source, "table-communication", rows, datasets, scale)
+        full = [c for c in here.columns if all(here.records(row, c) for row in rows)]
+        found = {c[0]: saving(here.records(rows[0], c), here.records(rows[1], c), share) for c in full}
         if not found:
             continue
-        figure = "; ".join(f"{name}: {u:.1f} / {d:.1f} %" for name, u, d in found)
-        reached = all(u >= up - 0.05 and d >= down - 0.05 for _, u, d in found)
-        whole = here.request.scale == "paper" and len(found) == len(datasets)
-        verdict = ("holds" if reached else "fails") if whole else "undecided"
-        return Claim(text, figure, verdict, describe_scale(here.request))
-    return _missing(text)
+        figure = "; ".join(f"{dataset_label(name)}: {u:.1f} / {d:.1f} %" for name, (u, d) in found.items())
+        reached = all(u >= up - 0.05 and d >= down - 0.05 for u, d in found.values())
+        needs = grid(source, "table-communication", rows, datasets).needs
+        return Claim.of(text, figure, reached, needs, SCALE_WORDS[scale])
+    return undecided(text, grid(source, "table-communication", rows, datasets).needs)
 
 
 # Accuracy
 
 
 def _wins(source: Source, rival: str, claimed: int) -> Claim:
-    recipe = RECIPES["table-accuracy"]
-    rows = {row.id: row for row in recipe.rows}
-    text = f"FedPURIN above {rows[rival].label} in {claimed} of {SETTINGS} settings"
-    full = at(source, "paper")
-    wins, seen = 0, 0
-    for column in recipe.columns(full.request):
-        ours, theirs = (full.records(recipe, rows[name], column) for name in ("fedpurin", rival))
-        if ours and theirs and all(r.complete for r in ours + theirs):
-            seen += 1
-            wins += np.mean([r.best() for r in ours]) > np.mean([r.best() for r in theirs])
-    if seen == SETTINGS:
-        return Claim(text, f"{wins} of {seen}", "holds" if wins >= claimed else "fails", "the paper's scale")
-    gap = _shorter(source, recipe, rows["fedpurin"], rows[rival])
-    here = f"measured at full length: {seen} of {SETTINGS} settings; {gap[0]}"
-    return Claim(text, here, "undecided", gap[1])
+    full = grid(source, "table-accuracy", ("fedpurin", rival))
+    text = f"FedPURIN above {RECIPES['table-accuracy'].row(rival).label} in {claimed} of 9 settings"
+    if full.needs:
+        return undecided(text, full.needs, *_longest(source, "fedpurin", rival))
+    wins = sum(full.best("fedpurin", c) > full.best(rival, c) for c in full.columns)
+    return Claim.of(text, f"{wins} of {len(full.columns)}", wins >= claimed, "", SCALE_WORDS["paper"])
 
 
-def _shorter(source: Source, recipe: Recipe, own: Row, other: Row) -> tuple[str, str]:
-    """The paired difference in the longest run of the paper's size, else at mini scale."""
-    pairs = _same_setting(source.store.records(), own.method, other.method)
-    texts = []
-    for ours, theirs in pairs:
-        gap = paired([ours], [theirs])
-        if gap is not None:
-            column = (ours.config.data.dataset, ours.config.data.alpha)
-            texts.append(
-                (gap.rounds, f"{column_label(column)}, round {gap.rounds}: {gap.text()}, {gap.verdict}")
-            )
-    here = at(source, "mini")
-    column = ("fashion-mnist-mini", 0.5)
-    small = paired(here.records(recipe, own, column), here.records(recipe, other, column))
-    parts = [max(texts)[1]] if texts else []
-    scales = ["fewer rounds"] if texts else []
+def _longest(source: Source, own: str, other: str) -> tuple[str, str]:
+    """The paired difference in the longest run of the paper's setting, and at mini scale."""
+    plain = [r for r in source.store.records() if trains_as_published(r.config)]
+    ours, theirs = ([r for r in plain if r.config.run.method == name] for name in (own, other))
+    gaps = []
+    for length in {r.config.run.rounds for r in ours}:
+        for column in {record_column(r) for r in ours}:
+            pair = [
+                [r for r in rs if (r.config.run.rounds, record_column(r)) == (length, column)]
+                for rs in (ours, theirs)
+            ]
+            gap = paired(*_of_one_setting(*pair))
+            if gap is not None:
+                seeds = f"{gap.seeds} seed{'s' if gap.seeds > 1 else ''}"
+                text = f"{column_label(column)}, round {gap.rounds}, {seeds}: {gap.text()}, {gap.verdict}"
+                gaps.append((gap.rounds, gap.seeds, text))
+    recipe, mini = RECIPES["table-accuracy"], replace(source, request=Request(scale="mini"))
+    pair = [mini.records(recipe, recipe.row(name), ("fashion-mnist-mini", 0.5)) for name in (own, other)]
+    small = paired(pair[0], pair[1])
+    parts = [max(gaps)[2]] if gaps else []
     if small is not None:
         parts.append(f"mini: {small.text()}, {small.verdict}")
-        scales.append("mini scale")
-    return "; ".join(parts) or "nothing shorter either", ", ".join(scales) or "-"
+    scales = ["fewer rounds"] * bool(gaps) + ["mini scale"] * (small is not None)
+    return "; ".join(parts) or "nothing measured yet", ", ".join(scales) or "-"
 
 
-def _same_setting(records: list[Record], own: str, other: str) -> list[tuple[Record, Record]]:
-    """Runs of two methods over the same clients, of any length but otherwise as the paper's."""
-    plain = [r for r in records if trains_as_published(r.config)]
-    return [
-        (a, b)
-        for a in plain
-        for b in plain
-        if (a.config.run.method, b.config.run.method) == (own, other)
-        and (a.split, a.config.run.rounds) == (b.split, b.config.run.rounds)
-    ]
+def _of_one_setting(ours: list[Record], theirs: list[Record]) -> tuple[list[Record], list[Record]]:
+    """Of several betas the one nearest to the paper's share of the rounds."""
+
+    def nearest(records: list[Record]) -> list[Record]:
+        betas = {r.beta for r in records if r.beta is not None}
+        if not betas:
+            return records
+        best = min(betas, key=lambda beta: abs(beta / records[0].config.run.rounds - 0.5))
+        return [r for r in records if r.beta == best]
+
+    return nearest(ours), nearest(theirs)
 
 
-def _gradient_beats_delta(source: Source) -> Claim:
-    return _compare_terms(
-        source, "Exact gradients beat delta on the whole", "gradient", "delta", little=False
-    )
+def _beats_separate(source: Source) -> Claim:
+    rows = [row.id for row in RECIPES["table-accuracy"].rows]
+    full = grid(source, "table-accuracy", rows)
+    text = "Every method beats training alone"
+
+    def beaten(here: Grid, columns: Sequence[Column]) -> tuple[int, int]:
+        pairs = [(row, c) for row in rows[1:] for c in columns if here.records(row, c)]
+        return sum(here.best(row, c) > here.best("separate", c) for row, c in pairs), len(pairs)
+
+    if not full.needs:
+        above, pairs = beaten(full, full.columns)
+        return Claim.of(text, f"{above} of {pairs}", above == pairs, "", SCALE_WORDS["paper"])
+    said, scale = _shorter_grid(source, lambda here, c: "{} of {} methods".format(*beaten(here, [c])))
+    return undecided(text, full.needs, said, scale)
 
 
-def _hessian_changes_little(source: Source) -> Claim:
-    text = "The quadratic term changes little"
-    return _compare_terms(source, text, "gradient-hessian", "gradient", little=True)
+def _shorter_grid(source: Source, text: Callable[[Grid, Column], str]) -> tuple[str, str]:
+    """Runs of the paper's settings with T = 60, else the mini scale: every column that has Separate."""
+    for request in (Request(scale="paper", rounds=60, seeds=(1,)), Request(scale="mini")):
+        here = Grid(replace(source, request=request), "table-accuracy", ("separate",))
+        columns = [c for c in here.columns if here.records("separate", c)]
+        if columns:
+            words = "T = 60, seed 1" if request.rounds else SCALE_WORDS["mini"]
+            return "; ".join(f"{column_label(c)}: {text(here, c)}" for c in columns), words
+    return "nothing measured yet", "-"
 
 
-def _compare_terms(source: Source, text: str, first: str, second: str, *, little: bool) -> Claim:
-    recipe = RECIPES["table-terms"]
-    rows = {row.id: row for row in recipe.rows}
-    for here in evidence(source, recipe):
-        for column in recipe.columns(here.request):
-            gap = paired(*(here.records(recipe, rows[name], column) for name in (first, second)))
-            if gap is None:
-                continue
-            if here.request.scale != "paper":
-                verdict = "undecided"  # a small setting hints, it does not decide
-            elif little:
-                inside = max(abs(gap.low), abs(gap.high)) < SMALL_CHANGE
-                verdict = "holds" if inside else "fails" if abs(gap.mean) > SMALL_CHANGE else "undecided"
-            else:
-                verdict = {"better": "holds", "worse": "fails"}.get(gap.verdict, "undecided")
-            figure = f"{column_label(column)}: {gap.text()} points, {gap.verdict}"
-            return Claim(text, figure, verdict, describe_scale(here.request))
-    return _missing(text)
+def _more_with_alpha(source: Source) -> Claim:
+    rows = [row.id for row in RECIPES["table-accuracy"].rows]
+    full = grid(source, "table-accuracy", rows)
+    text = "The gain over training alone grows with α"
+    printed = _rising(lambda row, c: source.paper.number("accuracy", row, *c) or 0.0, rows[1:], full.columns)
+    said = f"the paper's own table: in {printed[0]} of {printed[1]} (method, data set)"
+    if full.needs:
+        return undecided(text, full.needs, said, "-")
+    rising, pairs = _rising(full.best, rows[1:], full.columns)
+    return Claim.of(text, f"{rising} of {pairs}; {said}", rising == pairs, "", SCALE_WORDS["paper"])
 
 
-# Masks
+def _rising(
+    value: Callable[[str, Column], float], rows: Sequence[str], columns: Sequence[Column]
+) -> tuple[int, int]:
+    """In how many (method, data set) the gain over Separate rises from each alpha to the next."""
+    pairs = [(row, name) for row in rows for name in dict.fromkeys(d for d, _ in columns)]
+    gains = [[value(row, c) - value("separate", c) for c in columns if c[0] == name] for row, name in pairs]
+    return sum(gain == sorted(gain) for gain in gains), len(pairs)
 
 
-def _support_moves(source: Source) -> Claim:
-    """Non-zero values of the global model outside a client's own mask: fewer after beta than at beta?"""
-    text = "The global model's support moves towards the clients' critical sets after beta"
-    records = [
-        r
-        for r in source.store.records()
-        if r.config.run.method == "fedpurin" and r.done > r.config.method.beta and _standard(r)
-    ]
-    if not records:
-        return _missing(text)
-    after_beta = {r.line["key"]: r.done - r.config.method.beta for r in records}
-    record = max(records, key=lambda r: (after_beta[r.line["key"]] >= ENOUGH, r.line["parameters"], r.done))
-    outside_t = np.array(record.line["bytes"]["outside"]) / record.line["exchanged"]
-    beta = record.config.method.beta
-    before, after = 100 * float(outside_t[beta - 1]), 100 * float(outside_t[-1])
-    figure = "global values outside a client's mask: "
-    figure += f"{before:.1f} % of d in round β = {beta}, {after:.1f} % in round {record.done}"
-    long_enough = record.done - beta >= ENOUGH
-    verdict = ("holds" if after < before else "fails") if long_enough else "undecided"
-    return Claim(text, figure, verdict, _where(record))
+def _better(gap: Difference) -> bool | None:
+    return {"better": True, "worse": False}.get(gap.verdict)
 
 
-def _standard(record: Record) -> bool:
-    method = record.config.method
-    return (method.average, method.noncritical, method.score) == ("paper", "global", "gradient")
+def _little(gap: Difference) -> bool | None:
+    if max(abs(gap.low), abs(gap.high)) < SMALL_CHANGE:
+        return True
+    return False if gap.low > SMALL_CHANGE or gap.high < -SMALL_CHANGE else None
 
 
-def _where(record: Record) -> str:
-    c = record.config
-    return f"{column_label((c.data.dataset, c.data.alpha))}, {c.model.name}, T = {c.run.rounds}"
+def _terms(
+    source: Source, text: str, first: str, second: str, judge: Callable[[Difference], bool | None]
+) -> Claim:
+    """Two rows of table-terms over all columns and seeds at once."""
+    full = grid(source, "table-terms", (first, second))
+
+    def said(here: Grid, column: Column) -> str:
+        gap = paired(here.records(first, column), here.records(second, column))
+        return f"{column_label(column)}: {gap.text()}, {gap.verdict}" if gap else ""
+
+    if full.needs:
+        return undecided(text, full.needs, *hint(source, "table-terms", (first, second), said))
+    ours, theirs = ([r for c in full.columns for r in full.records(row, c)] for row in (first, second))
+    gap = paired(ours, theirs)
+    verdict = None if gap is None else judge(gap)
+    figure = "-" if gap is None else f"nine settings together: {gap.text()} points, {gap.verdict}"
+    if verdict is None:
+        return undecided(text, "a smaller interval", figure, SCALE_WORDS["paper"])
+    return Claim.of(text, figure, verdict, "", SCALE_WORDS["paper"])
 
 
-def _coverage(source: Source) -> dict | None:  # type: ignore[type-arg]
-    lines = [line for line in source.store.lines("coverage") if line["config"]["run"]["method"] == "fedpurin"]
-    return max(
-        lines,
-        key=lambda line: (sum(np.prod(x["shape"]) for x in line["layers"]), line["rounds"]),
-        default=None,
-    )
+def _norm_gap(source: Source) -> Claim:
+    rows = ("no", "whole", "selected")
+    full = grid(source, "figure-bn", rows)
+    text = "Batch norm is better kept at home, by a gap that grows with α"
+
+    def gaps(here: Grid, column: Column) -> str:
+        values = [here.best("no", column) - here.best(row, column) for row in rows[1:]]
+        return f"{column_label(column)}: {values[0]:+.2f} (sent whole), {values[1]:+.2f} (selected)"
+
+    if full.needs:
+        return undecided(text, full.needs, *hint(source, "figure-bn", rows, gaps))
+    verdicts = []
+    for row in rows[1:]:
+        values = [full.best("no", c) - full.best(row, c) for c in full.columns]
+        verdicts.append(values[0] > 0 and values == sorted(values))
+    figure = "; ".join(gaps(full, c) for c in full.columns)
+    return Claim.of(text, figure, any(verdicts), "", SCALE_WORDS["paper"])
 
 
-def _nothing_unselected(source: Source) -> Claim:
-    text = "No parameter stays unselected for ever"
-    line = _coverage(source)
-    if line is None:
-        return _missing(text)
-    never = 100 * line["never"]
-    chance = 100 * 0.5 ** line["rounds"]
-    figure = f"{never:.2f} % of a client's parameters never critical in {line['rounds']} rounds"
-    figure += f" (independent coins: {chance:.2f} %)"
-    return Claim(
-        text,
-        figure,
-        "holds" if never == 0 else "undecided" if line["rounds"] < 100 else "fails",
-        _line_scale(line),
-    )
+def _rises_with_tau(source: Source) -> Claim:
+    rows = [row.id for row in RECIPES["figure-tau"].rows]
+    full = grid(source, "figure-tau", rows)
+    text = "Accuracy rises with τ"
 
+    def said(here: Grid, column: Column) -> str:
+        return f"{column_label(column)}: " + ", ".join(f"{here.best(row, column):.1f}" for row in rows)
 
-def _layers_agree(source: Source) -> Claim:
-    text = "Convolutional layers agree across clients, the classifier does not"
-    line = _coverage(source)
-    if line is None:
-        return _missing(text)
-    body = [x["agreement"] for x in line["layers"] if len(x["shape"]) == 4 and x["agreement"] is not None]
-    head = [x["agreement"] for x in line["layers"] if x["kind"] == "head" and len(x["shape"]) == 2]
-    if not body or not head or head[0] is None:
-        return _missing(text)
-    figure = (
-        f"correlation of counts between clients: convolutions {np.mean(body):.2f}, classifier {head[0]:.2f}"
-    )
-    return Claim(text, figure, "holds" if np.mean(body) > head[0] else "fails", _line_scale(line))
-
-
-def _line_scale(line: dict) -> str:  # type: ignore[type-arg]
-    c = config_of(line["config"])
-    column = column_label((c.data.dataset, c.data.alpha))
-    return f"{column}, {c.model.name}, {line['rounds']} rounds"
-
-
-def _scoring_is_cheap(source: Source) -> Claim:
-    text = "Scoring costs little beside training"
-    lines = list(source.store.lines("perturbation"))
-    if not lines:
-        return _missing(text)
-    line = max(lines, key=lambda x: x["seconds"]["training"])
-    share = line["seconds"]["mask"] / line["seconds"]["training"]
-    figure = f"score and mask take {100 * share:.1f} % of a round's local training"
-    return Claim(text, figure, "holds" if share < FEW_SECONDS else "fails", describe(line))
+    if full.needs:
+        figure, scale = hint(source, "figure-tau", rows, said)
+        return undecided(text, full.needs, f"τ = 0.2 to 0.6: {figure}", scale)
+    curves = [[full.best(row, c) for row in rows] for c in full.columns]
+    figure = "; ".join(said(full, c) for c in full.columns)
+    return Claim.of(text, figure, all(c == sorted(c) for c in curves), "", SCALE_WORDS["paper"])

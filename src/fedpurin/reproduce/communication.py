@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpurin.reproduce.accuracy import Source, column_label, scale_text
+from fedpurin.reproduce.markup import Entry, Item, Table
 from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.scales import option
+from fedpurin.reproduce.source import Source, column_label, scale_text
 from fedpurin.reproduce.store import Record
-from fedpurin.reproduce.tables import Entry, Item, Table
 
-WITH_BETA = {"fedcac", "fedpurin"}
+NOT_PRINTED: list[float] | list[None] = [None] * 4
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,9 @@ def traffic(records: list[Record]) -> Traffic:
 def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
     """MiB of the rounds up to beta and after it; the same rounds twice for a method without beta."""
     values = series(record, name)
-    if record.config.run.method not in WITH_BETA:
+    if record.beta is None:
         return values, values
-    beta = record.config.method.beta
-    return values[:beta], values[beta:]
+    return values[: record.beta], values[record.beta :]
 
 
 def series(record: Record, name: str) -> np.ndarray:
@@ -55,7 +55,7 @@ def counted_like_the_paper(record: Record) -> np.ndarray:
     We do not send it to a client without collaborators, for whom it is its own; a small beta makes many such.
     """
     values = record.mib("down_paper")
-    line, method, beta = record.line, record.config.run.method, record.config.method.beta
+    line, method, beta = record.line, record.config.run.method, record.beta
     d = line["exchanged"]
     if method == "fedcac":
         values[:beta] = 4 * d / 2**20
@@ -74,7 +74,7 @@ def communication_table(source: Source, recipe: Recipe) -> Table:
             if not records:
                 continue
             found = traffic(records)
-            expected = source.paper.traffic(*column, row.method) or [None] * 4
+            expected = source.paper.traffic(*column, row.method) or NOT_PRINTED
             items: list[Item] = [f"{column_label(column)}: {row.label}"]
             items += [
                 "-" if value is None else Entry(value, None, paper)
@@ -103,7 +103,7 @@ def kept_table(source: Source, recipe: Recipe) -> Table:
     row = next(row for row in recipe.rows if row.method == "fedpurin")
     for column in recipe.columns(source.request):
         for record in source.records(recipe, row, column):
-            tau = record.config.method.tau
+            tau = option(record.config, "tau")
             full = 0
             before = len(rows)
             for name, shares in record.line["kept"].items():

@@ -10,6 +10,8 @@ import numpy as np
 from fedpurin.report.style import METHOD_COLORS, SEQUENTIAL, matplotlib_style
 from fedpurin.reproduce.figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
+from fedpurin.reproduce.scales import option
+from fedpurin.runs.setting import config_of
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
 SERVER = (METHOD_COLORS["fedpurin"], "#f0c3a0")
@@ -17,7 +19,9 @@ COLOURS = 3  # up to this many input channels stand side by side
 BINS = 24  # of a ridge plot, at most
 
 
-def coverage_figures(line: dict[str, Any], out: Path, name: str) -> list[Path]:
+def coverage_figures(line: dict[str, Any], out: Path) -> list[Path]:
+    data = line["config"]["data"]
+    name = f"coverage-{data['dataset']}-a{data['alpha']:g}-{option(config_of(line['config']), 'score')}"
     shown = [layer for layer in line["layers"] if "histogram" in layer]
     with matplotlib_style():
         return ridges(line, shown, out, f"{name}-ridge") + heat_maps(line, shown, out, f"{name}-heat")

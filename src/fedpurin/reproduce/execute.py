@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedpurin.config import Config
-from fedpurin.report.load import load_run
-from fedpurin.reproduce.cells import Cell, cell_key
+from fedpurin.errors import RunError
 from fedpurin.reproduce.record import coverage_record, run_record
 from fedpurin.reproduce.store import Store
+from fedpurin.runs.files import read_toml
+from fedpurin.runs.run import is_run, load_run
+from fedpurin.runs.setting import Cell, cell_key
 
 # Seconds of one core per sample and epoch, where the store knows nothing better.
 COST = {"resnet8": 1.8e-3, "resnet10": 2.8e-3, "cnn": 1.5e-4, "mlp": 5e-5}
 UNKNOWN_COST = 2e-3
+
+
+class Stopped(KeyboardInterrupt):
+    """The time is up, or somebody asked to end. The last checkpoint stands."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +36,41 @@ class Step:
     seconds: float  # what is left, by estimate
 
 
-def plan(
-    cells: Sequence[Cell], store: Store, runs: Path, workers: int, *, coverage: bool = False
-) -> list[Step]:
-    """What is left to run, each configuration once; with `coverage` also what lacks those counts."""
+@dataclass(frozen=True)
+class Means:
+    """With what to run, and until when."""
+
+    console: Any
+    workers: int = 0
+    data_dir: str = ""
+    deadline: float = float("inf")  # of time.monotonic
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def plan(cells: Sequence[Cell], store: Store, runs: Path, workers: int, extra: str = "") -> list[Step]:
+    """What is left to run, each configuration once; with `extra` also what lacks that kind of line."""
     steps: dict[str, Step] = {}
+    folders = run_folders(runs)
     for cell in cells:
-        if cell.key in steps or (
-            store.finished(cell.config) and (not coverage or _is_counted(cell.config, store))
-        ):
+        if cell.key in steps or (store.finished(cell.config) and has_extra(store, cell.config, extra)):
             continue
-        path = runs / cell.key
-        done = load_run(path).rounds if (path / "config.toml").exists() else 0
+        path = folders.get(cell.key, runs / cell.key)
+        done = load_run(path).rounds if is_run(path) else 0
         steps[cell.key] = Step(cell, path, done, estimate(cell.config, done, store, workers))
     return list(steps.values())
 
 
-def _is_counted(config: Config, store: Store) -> bool:
-    known = store.get("coverage", config)
-    return known is not None and int(known["rounds"]) >= config.run.rounds
+def run_folders(runs: Path) -> dict[str, Path]:
+    """Run directories by the cell they hold, whatever they are called."""
+    inside = sorted(path for path in runs.iterdir() if is_run(path)) if runs.is_dir() else []
+    return {cell_key(read_toml(path / "config.toml")): path for path in inside}
+
+
+def has_extra(store: Store, config: Config, extra: str) -> bool:
+    line = store.get(extra, config) if extra else {}
+    return line is not None and (extra != "coverage" or int(line["rounds"]) >= config.run.rounds)
 
 
 def estimate(config: Config, done: int, store: Store, workers: int) -> float:
@@ -63,10 +86,9 @@ def _measured_cost(config: Config, store: Store) -> float | None:
     seconds = work = 0.0
     for record in store.records():
         other = record.config
-        if (other.model.name, other.data.dataset) != (config.model.name, config.data.dataset):
-            continue
-        seconds += record.line["seconds"].get("train", 0.0)
-        work += other.run.clients * other.data.train_samples * other.train.epochs * record.done
+        if (other.model.name, other.data.dataset) == (config.model.name, config.data.dataset):
+            seconds += record.line["seconds"].get("train", 0.0)
+            work += other.run.clients * other.data.train_samples * other.train.epochs * record.done
     return seconds / work if work and seconds else None
 
 
@@ -76,85 +98,90 @@ def clock(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def show_plan(steps: Sequence[Step], total: int, console: Any) -> None:
-    console.print(
-        f"{total} cell{'s' if total != 1 else ''}, {total - len(steps)} of them in the store already."
-    )
-    if not steps:
-        return
+def show_plan(steps: Sequence[Step], total: int, means: Means) -> None:
+    means.say(f"{total} cell{'s' if total != 1 else ''}, {total - len(steps)} of them in the store already.")
     for step in steps:
         state = f"continues after round {step.done}" if step.done else "new"
-        console.print(
-            f"  {step.path.name}: {step.cell.label}, {state}, about {clock(step.seconds)}", highlight=False
-        )
-    console.print(f"{len(steps)} to run, about {clock(sum(s.seconds for s in steps))} in all.")
+        means.say(f"  {step.cell.key}: {step.cell.label}, {state}, about {clock(step.seconds)}")
+    if steps:
+        means.say(f"{len(steps)} to run, about {clock(sum(s.seconds for s in steps))} in all.")
 
 
-def execute(
-    steps: Sequence[Step],
-    store: Store,
-    console: Any,
-    *,
-    workers: int = 0,
-    data_dir: str = "",
-    coverage: bool = False,
-) -> None:
+def execute(steps: Sequence[Step], store: Store, means: Means, extra: str = "") -> None:
     """Run every step; its record is in the store before the next one starts."""
     for number, step in enumerate(steps, start=1):
-        console.print(f"[{number}/{len(steps)}] {step.path.name}", markup=False, highlight=False)
-        if not (step.path / "result.json").exists():
-            _run(step, workers, data_dir, console)
-        add_run(store, step.path, coverage=coverage)
+        means.say(f"[{number}/{len(steps)}] {step.cell.key}")
+        carry_out(step, store, means, [extra] if extra else [])
 
 
-def _run(step: Step, workers: int, data_dir: str, console: Any) -> None:
-    from fedpurin.engines.loop import resume_run, run_job
-    from fedpurin.job import Job
+def carry_out(step: Step, store: Store, means: Means, extras: Sequence[str] = ()) -> None:
+    if not (step.path / "result.json").exists():
+        run_cell(step, means)
+    add_run(store, step.path, extras=extras, data_dir=means.data_dir)
 
-    watcher = _watcher(console)
-    if (step.path / "config.toml").exists():
-        resume_run(step.path, watcher)
+
+def run_cell(step: Step, means: Means) -> None:
+    """Start or continue the cell's run; the engine is chosen where every run's is."""
+    from fedpurin import api
+
+    if is_run(step.path):
+        api.resume(step.path, _watcher(means))
         return
     config = step.cell.config
     config = replace(
-        config, run=replace(config.run, workers=workers), data=replace(config.data, dir=data_dir)
+        config, run=replace(config.run, workers=means.workers), data=replace(config.data, dir=means.data_dir)
     )
     assert cell_key(config) == step.cell.key
-    run_job(Job.build(config), step.path, watcher)
+    api.run(config, step.path, _watcher(means))
 
 
-def _watcher(console: Any) -> Any:
-    from fedpurin.engines.loop import Watcher
+def _watcher(means: Means) -> Any:
+    from fedpurin.engines.driver import Watcher
 
     class Progress(Watcher):
+        def client_done(self, *_: Any) -> None:
+            """Here the checkpoint of the round before is whole, so nothing but this round is lost."""
+            if time.monotonic() > means.deadline:
+                raise Stopped
+
         def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
-            values = (record.get("upload") or {}).get("accuracy") or (record.get("trained") or {}).get(
-                "accuracy"
-            )
-            known = [v for v in values or [] if v is not None]
+            moments = [(record.get(moment) or {}).get("accuracy") for moment in ("upload", "trained")]
+            known = [v for v in next((m for m in moments if m), []) if v is not None]
             if known:
-                console.print(
-                    f"  round {record['round']}: {100 * sum(known) / len(known):.1f} %, "
-                    f"{record['seconds']['round']:.1f} s",
-                    highlight=False,
-                )
+                mean, seconds = 100 * sum(known) / len(known), record["seconds"]["round"]
+                means.say(f"  round {record['round']}: {mean:.1f} %, {seconds:.1f} s")
 
     return Progress()
 
 
-def add_run(store: Store, path: Path, *, partial: bool = False, coverage: bool = False) -> str | None:
+def add_run(
+    store: Store, path: Path, *, partial: bool = False, extras: Sequence[str] = (), data_dir: str = ""
+) -> str | None:
     """Put a run directory into the store. Returns its key, or None when the store has it in full already."""
     line = run_record(path, partial=partial)
-    before = store.get("runs", Config().updated(line["config"]))
-    news = (
-        before is None
-        or (not before["complete"] and line["done"] > before["done"])
-        or (line["complete"] and not before["complete"])
-    )
-    if news:
-        store.append("runs", line)
-    if coverage:
-        counts, known = coverage_record(path), store.get("coverage", Config().updated(line["config"]))
-        if counts is not None and (known is None or counts["rounds"] > known["rounds"]):
-            store.append("coverage", counts)
+    lines = {extra: _extra_line(extra, path, data_dir) for extra in extras}
+    with store.locked():
+        before = store.get("runs", line["config"])
+        news = (
+            before is None
+            or (not before["complete"] and line["done"] > before["done"])
+            or (line["complete"] and not before["complete"])
+        )
+        if news:
+            store.append("runs", line)
+        for extra, counts in lines.items():
+            known = store.get(extra, line["config"])
+            longer = known is None or (counts or {}).get("rounds", 0) > known.get("rounds", 0)
+            if counts is not None and longer:
+                store.append(extra, counts)
     return str(line["key"]) if news else None
+
+
+def _extra_line(extra: str, path: Path, data_dir: str) -> dict[str, Any] | None:
+    if extra == "coverage":
+        return coverage_record(path)
+    if extra == "norms":
+        from fedpurin.reproduce.norms import norms_record
+
+        return norms_record(path, data_dir)
+    raise RunError(f"there is no check {extra!r} of a finished run")

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
-from fedpurin.reproduce.accuracy import DATASET_LABELS, Source, column_label
 from fedpurin.reproduce.recipes import Column, Recipe, Row
+from fedpurin.reproduce.source import Source, column_label, dataset_label
 from fedpurin.reproduce.store import Record
 
 LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
 LINE_DASHES = ("-", "--", "-.", ":")
 TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
+SPARE_COLORS = ("#8c564b", "#6a51a3", "#17a2a2", "#a6761d")
+OTHER_DASHES: tuple[Any, ...] = (":", "--", "-.", (0, (1, 3)), (0, (6, 2, 1, 2)))
 LEGEND_WIDTH = 70  # characters below a single panel
 
 
@@ -30,6 +32,13 @@ def save(figure: Any, out: Path, name: str) -> list[Path]:
         files[1], metadata={"CreationDate": None, "Producer": None, "Creator": None}, bbox_inches="tight"
     )
     return files
+
+
+def line_look(method: str, place: int = 0) -> tuple[str, Any]:
+    """Colour and dash of a method; its second, third, ... setting has other dashes."""
+    own = METHOD_MARKS.get(method, ("", "", "-", ""))[2]
+    color = METHOD_COLORS.get(method, SPARE_COLORS[sum(method.encode()) % len(SPARE_COLORS)])
+    return color, own if place == 0 else OTHER_DASHES[(place - 1) % len(OTHER_DASHES)]
 
 
 def new_figure(**options: Any) -> tuple[Any, Any]:
@@ -58,7 +67,7 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
         )
         for axis, dataset in zip(axes[0], datasets, strict=True):
             _bar_panel(axis, source, recipe, [c for c in columns if c[0] == dataset])
-            axis.set_title(DATASET_LABELS.get(dataset, dataset))
+            axis.set_title(dataset_label(dataset))
         axes[0][0].set_ylabel("accuracy (%)")
         handles, labels = axes[0][0].get_legend_handles_labels()
         unique = dict(zip(labels, handles, strict=True))
@@ -99,7 +108,7 @@ def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column])
             mean = float(np.mean(values))
             spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
             axis.bar(
-                x, mean, width * 0.9, color=METHOD_COLORS[row.method], label=row.label, yerr=spread,
+                x, mean, width * 0.9, color=line_look(row.method)[0], label=row.label, yerr=spread,
                 error_kw={"elinewidth": 0.9, "ecolor": "#333333", "capsize": 2},
             )  # fmt: skip
             expected = source.paper.number("accuracy", row.id, *column)
@@ -152,10 +161,7 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
         axes[0][0].set_ylabel("accuracy as uploaded (%)")
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=_legend_columns(labels, len(columns)),
+            handles, labels, loc="outside lower center", ncols=_legend_columns(labels, len(columns))
         )
         return save(figure, out, figure_name(recipe.name.removeprefix("figure-"), source))
 
@@ -170,9 +176,10 @@ def _line(
     length = min(record.done for record in records)
     values_st = np.array([100 * record.curve(moment)[:length] for record in records])
     rounds = np.arange(1, length + 1)
+    dash: Any
     color, dash = LINE_COLORS[place % len(LINE_COLORS)], LINE_DASHES[place % len(LINE_DASHES)]
     if by_method:
-        color, dash = METHOD_COLORS[row.method], METHOD_MARKS[row.method][2]
+        color, dash = line_look(row.method)
     elif row.id.startswith("tau-"):
         color, dash = TAU_COLORS[place % len(TAU_COLORS)], "-"
     heavy = row.id == "fedpurin" and by_method
@@ -193,8 +200,8 @@ def _line(
 def beta_line(axis: Any, source: Source, recipe: Recipe, column: Column) -> None:
     rows = rows_with_data(source, recipe, column)
     records = [r for row in rows for r in source.records(recipe, row, column)]
-    beta = recipe.config(source.request, rows[-1], column, 1).method.beta
-    if max(r.done for r in records) > beta:
+    beta = recipe.beta(source.request, rows, column)
+    if beta is not None and max(r.done for r in records) > beta:
         axis.axvline(beta, color="#999999", linewidth=0.9, linestyle=(0, (2, 2)))
         axis.annotate(
             "β", (beta, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points"

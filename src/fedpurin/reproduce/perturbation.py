@@ -10,13 +10,17 @@ after training: the running ones lag behind after a few steps, and per-sample gr
     fisher         sum of -g*theta + 1/2 theta^2 mean(g_k^2), g_k the gradient of sample k alone: Eq. 5
     magnitude, random   controls without a prediction
 
+The same for the lower half of every layer at once, which is what a mask with tau = 0.5 does. Then the lower
+half by the batch score is left at zero, the client trains one round more, and it is counted how many of these
+weights come back: whether masks lock in.
+
 Shapes: D all parameters, d exchanged ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +32,12 @@ from fedpurin.config import Config
 from fedpurin.core import critical_mask, perturbation
 from fedpurin.job import Job
 from fedpurin.layout import Selection, read_gradients, read_parameters, write_parameters
-from fedpurin.reproduce.cells import cell_key
+from fedpurin.runs.setting import cell_key
 from fedpurin.train import (
     EVALUATION_BATCH,
     ClientData,
     as_batch,
+    evaluate,
     generator,
     key,
     prepare_inputs,
@@ -43,6 +48,8 @@ from fedpurin.train import (
 DECILES = 10
 SMALL = 0.01  # a step of this share towards zero shows whether the derivative itself is right
 FLOOR = 1e-10
+MASKS = ("mask", "mask_hessian")  # without and with the quadratic term
+REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -72,14 +79,18 @@ def check(
         }
         for name in found[0]["scores"]
     }
+
+    def means(name: str) -> dict[str, Any]:
+        return {key: _mean([f[name][key] for f in found]) for key in found[0][name]}
+
     return {
         "key": cell_key(config),
         "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
         "clients": len(found),
         "loss": _mean([f["loss"] for f in found]),
+        "accuracy": _mean([f["accuracy"] for f in found]),
         "scores": scores,
-        "seconds": {name: _mean([f["seconds"][name] for f in found]) for name in found[0]["seconds"]},
-        "shares": {name: _mean([f["shares"][name] for f in found]) for name in found[0]["shares"]},
+        **{name: means(name) for name in ("half_loss", "half_accuracy", "lock_in", "seconds", "shares")},
     }
 
 
@@ -101,17 +112,46 @@ def _one_client(job: Job, client: int) -> dict[str, Any]:
     theta_D = read_parameters(model)
     theta_d = selection.take(theta_D[None])[0]
     terms = _terms(gradients, theta_d, generator(seed, "random score", client))
-    before = mean_loss(model, data)
-    scores = {}
+    before, accuracy = mean_loss(model, data), evaluate(model, data, "cpu").accuracy
+    scores, half_loss, half_accuracy = {}, {}, {}
     for name, (score_d, predicted_d) in terms.items():
         scores[name] = _by_decile(model, data, selection, theta_D, score_d, predicted_d, before)
-    write_parameters(model, theta_D)
-    seconds = {"training": trained, "mask": _mask_seconds(batch_d, theta_d, selection), **gradients.seconds}
-    return {
+        _zero_lower_half(model, selection, theta_D, score_d)
+        half_loss[name] = mean_loss(model, data) - before
+        half_accuracy[name] = evaluate(model, data, "cpu").accuracy
+    masks = {name: _mask_seconds(batch_d, theta_d, selection, hessian=name != "mask") for name in MASKS}
+    found = {
         "loss": before,
+        "accuracy": accuracy,
         "scores": scores,
-        "seconds": seconds,
+        "half_loss": half_loss,
+        "half_accuracy": half_accuracy,
+        "seconds": {"training": trained, **masks, **gradients.seconds},
         "shares": _shares(batch_d, theta_d, selection),
+    }
+    zeroed_d = _zero_lower_half(model, selection, theta_D, terms["batch"][0])
+    more = key(seed, job.config.run.rounds + 1, client)
+    train(model, data, settings, lambda m, x, y: F.cross_entropy(m(x), y), more, "cpu")
+    return found | {"lock_in": _lock_in(model, selection, zeroed_d)}
+
+
+def _zero_lower_half(model: nn.Module, selection: Selection, theta_D: Tensor, score_d: Tensor) -> Tensor:
+    """Zero the lower half of every layer by this score, as a mask with tau = 0.5 would; bool [d]: which."""
+    lower_d = deciles(score_d, selection.sizes) < DECILES // 2
+    kept_d = torch.where(lower_d, 0.0, selection.take(theta_D[None])[0])
+    write_parameters(model, selection.put(theta_D[None], kept_d[None])[0])
+    return lower_d
+
+
+def _lock_in(model: nn.Module, selection: Selection, zeroed_d: Tensor) -> dict[str, float]:
+    """Of the weights that were zeroed before the last training: what their scores are after it."""
+    g_d, theta_d = (selection.take(read(model)[None])[0] for read in (read_gradients, read_parameters))
+    score_d = perturbation(g_d[None], theta_d[None])[0]
+    upper_d = deciles(score_d, selection.sizes) >= DECILES // 2
+    return {
+        "score_zero": float((score_d[zeroed_d] == 0).float().mean()),
+        "selected_again": float(upper_d[zeroed_d].float().mean()),
+        "kept_selected_again": float(upper_d[~zeroed_d].float().mean()),
     }
 
 
@@ -125,11 +165,15 @@ def settle_norms(model: nn.Module, data: ClientData) -> None:
     for norm in norms:
         norm.momentum = None  # a plain mean over the batches
     model.train()
-    for xs in prepare_inputs(data.train_x, "cpu").split(EVALUATION_BATCH):
+    for xs in torch.split(prepare_inputs(data.train_x, "cpu"), EVALUATION_BATCH):
         model(as_batch(xs))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()
+
+
+def _batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(x, size), torch.split(y, size), strict=True)
 
 
 def _gradients(model: nn.Module, data: ClientData, selection: Selection, batch_d: Tensor) -> Gradients:
@@ -138,12 +182,12 @@ def _gradients(model: nn.Module, data: ClientData, selection: Selection, batch_d
     model.eval()
     began = time.perf_counter()
     model.zero_grad(set_to_none=True)
-    for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+    for xs, ys in _batches(x, y, EVALUATION_BATCH):
         (F.cross_entropy(model(as_batch(xs)), ys, reduction="sum") / len(y)).backward()  # type: ignore[no-untyped-call]
     full_d = selection.take(read_gradients(model)[None])[0]
     full_seconds, began = time.perf_counter() - began, time.perf_counter()
     squares_D = torch.zeros_like(read_parameters(model))
-    for xs, ys in zip(x.split(1), y.split(1), strict=True):
+    for xs, ys in _batches(x, y, 1):
         model.zero_grad(set_to_none=True)
         F.cross_entropy(model(as_batch(xs)), ys).backward()  # type: ignore[no-untyped-call]
         squares_D += read_gradients(model).square_()
@@ -192,7 +236,7 @@ def _by_decile(
 def deciles(score_d: Tensor, sizes: list[int]) -> Tensor:
     """int [d]: 0..9 by rank inside each layer; layers too small for ten parts fill the upper ones."""
     out = torch.empty(len(score_d), dtype=torch.int64)
-    for part, place in zip(score_d.split(sizes), out.split(sizes), strict=True):
+    for part, place in zip(torch.split(score_d, sizes), torch.split(out, sizes), strict=True):
         rank = torch.empty(len(part), dtype=torch.int64)
         rank[part.argsort(stable=True)] = torch.arange(len(part))
         place.copy_(
@@ -206,16 +250,19 @@ def mean_loss(model: nn.Module, data: ClientData) -> float:
     x, y = prepare_inputs(data.train_x, "cpu"), data.train_y
     model.eval()
     total = 0.0
-    for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+    for xs, ys in _batches(x, y, EVALUATION_BATCH):
         total += float(F.cross_entropy(model(as_batch(xs)), ys, reduction="sum").double())
     return total / len(y)
 
 
-def _mask_seconds(batch_d: Tensor, theta_d: Tensor, selection: Selection) -> float:
-    """FedPURIN's scoring and masking: the gradient is there already."""
-    began = time.perf_counter()
-    critical_mask(perturbation(batch_d[None], theta_d[None]), selection.sizes, 0.5)
-    return time.perf_counter() - began
+def _mask_seconds(batch_d: Tensor, theta_d: Tensor, selection: Selection, *, hessian: bool) -> float:
+    """FedPURIN's scoring and masking, best of some: the gradient is there already."""
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        critical_mask(perturbation(batch_d[None], theta_d[None], hessian=hessian), selection.sizes, 0.5)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
 def _shares(batch_d: Tensor, theta_d: Tensor, selection: Selection) -> dict[str, float]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpurin.config import METHOD_NAMES, Config
-from fedpurin.report.style import METHOD_LABELS
-from fedpurin.reproduce.cells import Cell
-from fedpurin.reproduce.scales import Request
+from fedpurin.config import Config
+from fedpurin.reproduce.scales import Request, option
+from fedpurin.runs.setting import Cell, method_label
 
 Column = tuple[str, float]
 
@@ -20,6 +19,7 @@ class Row:
     label: str
     method: str
     table: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    beta_share: float | None = None  # of the rounds, in place of the paper's
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class Recipe:
 
     def chosen_rows(self, request: Request) -> list[Row]:
         return [row for row in self.rows if not request.methods or row.method in request.methods]
+
+    def row(self, id: str) -> Row:
+        return next(row for row in self.rows if row.id == id)
 
     def columns(self, request: Request) -> list[Column]:
         return [
@@ -50,7 +53,15 @@ class Recipe:
             table = SHORT_FOR_BYTES
         if self.name == "table-values" and request.scale != "mini" and request.rounds is None:
             table = {**row.table, **FIFTEEN_OF_SIXTY}
-        return request.config(*column, seed, row.method, table)
+        config = request.config(*column, seed, row.method, table)
+        if row.beta_share is None:
+            return config
+        return config.updated({"method": {"beta": max(1, round(row.beta_share * config.run.rounds))}})
+
+    def beta(self, request: Request, rows: Sequence[Row], column: Column) -> int | None:
+        """That of the last of these rows that has one."""
+        betas = [option(self.config(request, row, column, 1), "beta") for row in rows]
+        return next((beta for beta in reversed(betas) if beta is not None), None)
 
     def cells(self, request: Request) -> list[Cell]:
         """Seed by seed, so that a first result for every row comes early."""
@@ -78,7 +89,8 @@ def _purin(id: str, label: str, **options: Any) -> Row:
     return Row(id, label, "fedpurin", {"method": options} if options else {})
 
 
-METHODS = tuple(Row(name, METHOD_LABELS[name], name) for name in METHOD_NAMES)
+PAPER_METHODS = ("separate", "fedavg", "fedper", "fedbn", "pfedsd", "fedcac", "fedpurin")
+METHODS = tuple(Row(name, method_label(name), name) for name in PAPER_METHODS)
 
 TERMS = (
     _purin("delta", "delta", score="delta"),
@@ -122,9 +134,16 @@ SWITCHES = (
 )
 
 
+BETAS = (
+    _purin("half", "β = T / 2 (the paper's share)"),
+    Row("sixth", "β = T / 6", "fedpurin", beta_share=1 / 6),
+    _purin("none", "β = 1 (no groups)", beta=1),
+)
+
+
 def _values(method: str, values: str, label: str = "", **wire: Any) -> Row:
     table = {"wire": {"values": values, **wire}}
-    return Row(f"{method}-{values}{label}", f"{METHOD_LABELS[method]}, {values}{label}", method, table)
+    return Row(f"{method}-{values}{label}", f"{method_label(method)}, {values}{label}", method, table)
 
 
 VALUES = (
@@ -135,48 +154,26 @@ VALUES = (
 
 COMMUNICATION = tuple(row for row in METHODS if row.id in {"fedavg", "fedcac", "fedpurin"})
 
+_CIFAR = (("cifar-10",), (0.5,))
+
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("table-accuracy", "accuracy of all methods, the paper's main table", METHODS),
         Recipe("table-terms", "gradient or delta, with or without the quadratic term", TERMS),
-        Recipe(
-            "table-communication",
-            "MiB per client and round before and after beta",
-            COMMUNICATION,
-            alphas=(0.1,),
-        ),
-        Recipe(
-            "table-controls",
-            "does the score matter? random and magnitude instead",
-            CONTROLS,
-            ("cifar-10",),
-            (0.5,),
-        ),
-        Recipe(
-            "table-switches", "effect of each switch of docs/fidelity.md", SWITCHES, ("cifar-10",), (0.5,)
-        ),
-        Recipe(
-            "table-values",
-            "types of values on the wire: accuracy and MiB",
-            VALUES,
-            ("cifar-10",),
-            (0.5,),
-            (1,),
-        ),
+        Recipe("table-communication", "MiB before and after beta", COMMUNICATION, alphas=(0.1,)),
+        Recipe("table-controls", "does the score matter? random and magnitude instead", CONTROLS, *_CIFAR),
+        Recipe("table-switches", "effect of each switch of docs/fidelity.md", SWITCHES, *_CIFAR),
+        Recipe("table-beta", "do groups help? beta at once, early, at half", BETAS, *_CIFAR),
+        Recipe("table-values", "types of values on the wire: accuracy and MiB", VALUES, *_CIFAR, (1,)),
         Recipe("table-paired", "FedPURIN against each method, client by client", METHODS),
+        Recipe("table-windows", "last ten rounds beside each method's best ten", METHODS),
         Recipe("figure-bars", "all methods as grouped bars", METHODS),
         Recipe("figure-rounds", "accuracy over rounds of all methods", METHODS),
         Recipe("figure-bytes", "MiB per client over rounds", COMMUNICATION, alphas=(0.1,)),
         Recipe("figure-bn", "with and without exchange of batch norm", NORM, ("cifar-10",)),
         Recipe("figure-tau", "share of critical parameters", TAUS, ("cifar-10",)),
-        Recipe(
-            "figure-coverage",
-            "how often each parameter was critical",
-            (TERMS[0],),
-            ("cifar-10",),
-            (0.5,),
-            (1,),
-        ),
+        Recipe("figure-coverage", "how often each parameter was critical", (TERMS[0],), *_CIFAR, (1,)),
+        Recipe("check-norms", "merged models with new batch-norm statistics", METHODS),
     )
 }

@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from fedpurin.config import Config
 from fedpurin.errors import RunError
-from fedpurin.report.files import read_lines
-from fedpurin.report.load import MOMENTS, Run, load_run
-from fedpurin.reproduce.cells import cell_key
 from fedpurin.reproduce.store import ACCURACY_UNIT
+from fedpurin.runs.run import MOMENTS, Run, load_run
+from fedpurin.runs.setting import cell_key, config_of
 
 HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
 
@@ -34,7 +32,7 @@ def run_record(path: Path, *, partial: bool = False) -> dict[str, Any]:
         )
     if run.rounds == 0:
         raise RunError(f"{path} has no finished round yet; import it later")
-    config = Config().updated(run.config)
+    config = config_of(run.config)
     environment = run.environment
     return {
         "key": cell_key(config),
@@ -77,14 +75,11 @@ def _bytes(run: Run) -> dict[str, list[int]]:
     table: dict[str, list[int]] = {}
     for way in ("up", "down"):
         count = np.maximum(ledger.per_round(way, ones, rounds)[1:], 1)
-        for name, values in ((way, ledger.total_m), (f"{way}_paper", ledger.paper_m)):
+        columns = {way: ledger.total_m, f"{way}_paper": ledger.paper_m}
+        if way == "down":
+            columns["outside"] = ledger.outside_m
+        for name, values in columns.items():
             table[name] = np.rint(ledger.per_round(way, values, rounds)[1:] / count).astype(int).tolist()
-    outside, seen = np.zeros(rounds + 1), np.zeros(rounds + 1)
-    for line in read_lines(run.path / "ledger.jsonl"):
-        if line["direction"] == "down" and 1 <= line["round"] <= rounds and line.get("outside") is not None:
-            outside[line["round"]] += line["outside"]
-            seen[line["round"]] += 1
-    table["outside"] = np.rint(outside / np.maximum(seen, 1)).astype(int)[1:].tolist()
     return table
 
 
@@ -134,7 +129,7 @@ def coverage_record(path: Path) -> dict[str, Any] | None:
         server_d = stored["server_counts"][start:stop].astype(np.int64)
         layers.append(_layer(layer, part_cd, server_d, rounds, layer["name"] in shown))
         start = stop
-    config = Config().updated(run.config)
+    config = config_of(run.config)
     return {
         "key": cell_key(config),
         "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
@@ -164,11 +159,7 @@ def shown_layers(layers: list[dict[str, Any]]) -> list[str]:
 
 
 def _layer(
-    layer: dict[str, Any],
-    counts_cd: NDArray[np.int64],
-    server_d: NDArray[np.int64],
-    rounds: int,
-    shown: bool,
+    layer: dict[str, Any], counts_cd: NDArray[np.int64], server_d: NDArray[np.int64], rounds: int, shown: bool
 ) -> dict[str, Any]:
     line: dict[str, Any] = {
         "name": layer["name"],

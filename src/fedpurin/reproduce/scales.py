@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
+from fedpurin.runs.setting import config_of, differences, method_settings
 
 PRESETS = {
     "fashion-mnist": "paper-fashion-mnist",
     "cifar-10": "paper-cifar10",
     "cifar-100": "paper-cifar100",
-    "fashion-mnist-mini": "quickstart",
+    "fashion-mnist-mini": "mini",
 }
 ALPHAS = {
     "fashion-mnist": (0.1, 0.5, 1.0),
@@ -42,6 +44,7 @@ class Request:
     seeds: tuple[int, ...] = ()
     rounds: int | None = None
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # --set section.key=value
+    levels: tuple[float, ...] = ()  # of table-traffic, percent
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -60,9 +63,6 @@ class Request:
     def pick_alphas(self, dataset: str, offered: Iterable[float] | None = None) -> list[float]:
         return list(self.alphas or offered or ALPHAS[dataset])
 
-    def pick_methods(self, offered: Iterable[str]) -> list[str]:
-        return [m for m in offered if not self.methods or m in self.methods]
-
     def pick_seeds(self) -> list[int]:
         return list(self.seeds or SCALES[self.scale][1])
 
@@ -70,25 +70,60 @@ class Request:
         self, dataset: str, alpha: float, seed: int, method: str, table: Mapping[str, Any] | None = None
     ) -> Config:
         """The preset at this scale, then the recipe's `table`, then --set."""
-        base = Config.preset(PRESETS[dataset])
+        base = paper_config(dataset, method)
         rounds = self.rounds or base.run.rounds // (QUICK_SHARE if self.scale == "quick" else 1)
-        beta = max(1, round(base.method.beta * rounds / base.run.rounds))
-        config = base.updated(
-            {
-                "run": {"method": method, "seed": seed, "rounds": rounds},
-                "data": {"alpha": alpha},
-                "method": {"beta": beta},
-            }
-        )
-        return config.updated(table or {}).updated(self.changes)
+        config = base.updated({"run": {"seed": seed, "rounds": rounds}, "data": {"alpha": alpha}})
+        beta = option(base, "beta")
+        if beta is not None:
+            config = config.updated({"method": {"beta": max(1, round(beta * rounds / base.run.rounds))}})
+        return config.updated(own(table or {}, method)).updated(own(self.changes, method, self.methods))
+
+
+def read_changes(words: Iterable[str]) -> dict[str, dict[str, str]]:
+    """From section.key=value to a table of settings."""
+    changes: dict[str, dict[str, str]] = {}
+    for text in words:
+        name, equals, value = text.partition("=")
+        section, dot, key = name.partition(".")
+        if not (equals and dot):
+            raise ConfigError(f"--set {text!r} should look like section.key=value, e.g. run.clients=8")
+        changes.setdefault(section, {})[key] = value
+    return changes
+
+
+@lru_cache
+def paper_config(dataset: str, method: str) -> Config:
+    """The preset of the data set for this method, with those of its settings that the method has."""
+    preset = Config.preset(PRESETS[dataset]).as_dict()
+    return config_of({**preset, "run": {**preset["run"], "method": method}})
+
+
+def own(table: Mapping[str, Any], method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
+    """A table of settings for several methods, without those that this one does not have.
+
+    Asked for this method alone, it keeps them all, so that the configuration refuses what is unknown.
+    """
+    if tuple(methods) == (method,):
+        return {section: dict(values) for section, values in table.items()}
+    known = method_settings(method) or frozenset()
+    found = {section: dict(values) for section, values in table.items()}
+    if "method" in found:
+        found["method"] = {k: v for k, v in found["method"].items() if k in known}
+    return found
+
+
+def option(config: Config, name: str) -> Any:
+    """One of the method's own settings, None where it has none of that name."""
+    known = method_settings(config.run.method)
+    return getattr(config.method, name) if known is None or name in known else None
+
+
+FREE = {"run.method", "run.rounds", "data.alpha", "method.beta"}  # in which runs of the paper differ
 
 
 def trains_as_published(config: Config) -> bool:
-    """A run of any length, beta and method, but otherwise the paper's experiment."""
+    """A run of any length, alpha, beta and method, but otherwise the paper's experiment."""
     if config.data.dataset not in PAPER_SETS:
         return False
-    paper = Config.preset(PRESETS[config.data.dataset])
-    paper = replace(paper, method=replace(paper.method, beta=config.method.beta))
-    return (config.method, config.train, config.wire) == (paper.method, paper.train, paper.wire) and (
-        (config.run.clients, config.data.train_samples) == (paper.run.clients, paper.data.train_samples)
-    )
+    paper = paper_config(config.data.dataset, config.run.method)
+    return not set(differences([config.as_dict(), paper.as_dict()])) - FREE

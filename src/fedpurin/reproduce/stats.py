@@ -1,4 +1,7 @@
-"""Paired comparison of two methods over the same clients, with bootstrap intervals."""
+"""Paired comparison of two methods over the same clients; bootstrap over seeds first, then clients.
+
+Shapes: T rounds, N clients.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.load import row_means
 from fedpurin.reproduce.store import Record
+from fedpurin.runs.run import row_means
 
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
 LEVEL = 95
 LAST = 10  # rounds over which a client's accuracy is averaged
+SEED_NAMES = {"order": "order of samples", "model": "initial model", "split": "split"}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Ours minus theirs in percentage points, mean over clients, with its 95 % interval."""
+    """Ours minus theirs in percentage points, mean over seeds and clients, with its 95 % interval."""
 
     mean: float
     low: float
     high: float
     clients: int
+    seeds: int
     rounds: int  # the last round that both have
 
     @property
@@ -37,40 +42,96 @@ class Difference:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
-def bootstrap(values_n: Floats, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Percentile interval of the mean. The generator is fixed: a table is the same whenever it is made."""
+def bootstrap(seeds: Sequence[Floats], resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Percentile interval of the mean over seeds of the mean over each one's clients.
+
+    Every resample draws seeds, then clients within each. The generator is fixed: a table is the same
+    whenever it is made.
+    """
     rng = np.random.default_rng(20)
-    means = rng.choice(values_n, size=(resamples, len(values_n)), replace=True).mean(axis=1)
-    low, high = np.percentile(means, [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
+    drawn = rng.integers(len(seeds), size=(resamples, len(seeds)))
+    means = np.zeros(resamples)
+    for slot in range(len(seeds)):
+        for number, values_n in enumerate(seeds):
+            here = np.flatnonzero(drawn[:, slot] == number)
+            means[here] += rng.choice(values_n, size=(len(here), len(values_n))).mean(axis=1)
+    low, high = np.percentile(means / len(seeds), [(100 - LEVEL) / 2, (100 + LEVEL) / 2])
     return float(low), float(high)
 
 
+def difference(seeds: Sequence[Floats], rounds: int) -> Difference | None:
+    """From each seed's client by client differences, in points."""
+    known = [values[~np.isnan(values)] for values in seeds]
+    known = [values for values in known if len(values)]
+    if not known:
+        return None
+    low, high = bootstrap(known)
+    mean = float(np.mean([values.mean() for values in known]))
+    return Difference(mean, low, high, sum(len(values) for values in known), len(known), rounds)
+
+
 def paired(
-    ours: Sequence[Record],
-    theirs: Sequence[Record],
-    moment: str = "upload",
-    last: int = LAST,
+    ours: Sequence[Record], theirs: Sequence[Record], moment: str = "upload", last: int = LAST
 ) -> Difference | None:
     """Client by client and seed by seed, over the `last` rounds (at most half of them) that both have.
 
     None where no two records share a split: client i is then not the same client.
     """
     parts, rounds = [], 0
+    for mine, other in _partners(ours, theirs):
+        rounds = min(mine.done, other.done)
+        window = slice(rounds - min(last, max(1, rounds // 2)), rounds)
+        parts.append(100 * (clients_over(mine, moment, window) - clients_over(other, moment, window)))
+    return difference(parts, rounds)
+
+
+def paired_best(ours: Sequence[Record], theirs: Sequence[Record], moment: str) -> Difference | None:
+    """The same, each run over its own best window of ten rounds."""
+    parts = [
+        100
+        * (clients_over(a, moment, best_window(a, moment)) - clients_over(b, moment, best_window(b, moment)))
+        for a, b in _partners(ours, theirs)
+    ]
+    return difference(parts, max((record.done for record in ours), default=0))
+
+
+def _partners(ours: Sequence[Record], theirs: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Each of ours with one of theirs over the same clients, of the same seeds where there is one."""
+    pairs = []
     for mine in ours:
-        for other in theirs:
-            if mine.split != other.split:
-                continue
-            rounds = min(mine.done, other.done)
-            window = slice(rounds - min(last, max(1, rounds // 2)), rounds)
-            own_n = row_means(mine.clients(moment)[window].T)
-            other_n = row_means(other.clients(moment)[window].T)
-            parts.append(100 * (own_n - other_n))
-            break
-    if not parts:
-        return None
-    values = np.concatenate(parts)
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return None
-    low, high = bootstrap(values)
-    return Difference(float(values.mean()), low, high, len(values), rounds)
+        rivals = [other for other in theirs if other.split == mine.split]
+        rivals.sort(key=lambda other: other.seeds != mine.seeds)
+        pairs += [(mine, rival) for rival in rivals[:1]]
+    return pairs
+
+
+def clients_over(record: Record, moment: str, window: slice) -> Floats:
+    """[N]: each client's mean accuracy over these rounds."""
+    return row_means(record.clients(moment)[window].T)
+
+
+def best_window(record: Record, moment: str, length: int = LAST) -> slice:
+    """The `length` consecutive rounds (all, if fewer) with the highest mean; picked on test data."""
+    curve = record.curve(moment)
+    length = min(length, len(curve))
+    means = np.convolve(np.nan_to_num(curve), np.ones(length) / length, mode="valid")
+    start = int(means.argmax())
+    return slice(start, start + length)
+
+
+def replicates(record: Record, records: Sequence[Record]) -> list[tuple[str, Record]]:
+    """Runs of the same setting that differ in exactly one of the three seeds, and which."""
+    found = []
+    for other in records:
+        if other.setting != record.setting:
+            continue
+        apart = [name for name, seed in record.seeds.items() if other.seeds[name] != seed]
+        if len(apart) == 1:
+            found.append((SEED_NAMES[apart[0]], other))
+    return found
+
+
+def noise(record: Record, records: Sequence[Record]) -> list[tuple[str, Difference]]:
+    """What another order of samples or another initial model changes, over the same clients."""
+    gaps = [(what, paired([other], [record], "trained")) for what, other in replicates(record, records)]
+    return [(what, gap) for what, gap in gaps if gap is not None]

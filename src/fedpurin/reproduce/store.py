@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Hashable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedpurin.config import Config
 from fedpurin.errors import RunError
-from fedpurin.report.files import read_lines
-from fedpurin.report.load import row_means
-from fedpurin.reproduce.cells import cell_key, config_of
+from fedpurin.reproduce.scales import option
+from fedpurin.runs.files import parse_lines
+from fedpurin.runs.run import row_means
+from fedpurin.runs.setting import Table, cell_key, config_of, seeds, setting_key
 
 Floats = NDArray[np.float64]
-KINDS = ("runs", "coverage", "perturbation")
+PATIENCE = 60  # seconds to wait for another process that is writing a line
 ACCURACY_UNIT = 1e4  # per-client accuracies are whole ten-thousandths
 
 
@@ -33,6 +35,20 @@ class Record:
     @cached_property
     def config(self) -> Config:
         return config_of(self.line["config"])
+
+    @property
+    def beta(self) -> int | None:
+        """None for a method without one."""
+        return option(self.config, "beta")  # type: ignore[no-any-return]
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Of split, initial model and order of samples."""
+        return seeds(self.line["config"])
+
+    @cached_property
+    def setting(self) -> Hashable:
+        return setting_key(self.line["config"])
 
     @property
     def complete(self) -> bool:
@@ -60,6 +76,10 @@ class Record:
     def best(self, moment: str = "upload", rounds: int | None = None) -> float:
         """The paper's figure: the best round's mean, picked on test data; in percent."""
         return float(100 * np.nanmax(self.curve(moment)[:rounds]))
+
+    def mean(self, moment: str, window: slice) -> float:
+        """Mean accuracy over these rounds, in percent."""
+        return float(100 * np.nanmean(self.curve(moment)[window]))
 
     def mib(self, name: str) -> Floats:
         """[T] MiB per client in each round: up, down, up_paper or down_paper.
@@ -90,75 +110,98 @@ class Record:
         return Record(line | shorter)
 
 
+class Shelf:
+    """The lines of one file by cell. The file only grows, so what came since is all that is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.read = file, 0
+        self.records: dict[str, Record] = {}
+        self.families: dict[str, list[str]] = {}  # cells that differ in nothing but the number of rounds
+
+    def current(self) -> dict[str, Record]:
+        size = self.file.stat().st_size if self.file.exists() else 0
+        if size < self.read:
+            self.read, self.records, self.families = 0, {}, {}
+        if size > self.read:
+            with self.file.open("rb") as file:
+                file.seek(self.read)
+                raw = file.read()
+            whole = raw[: raw.rfind(b"\n") + 1]
+            for line in parse_lines(self.file, whole):
+                self._add(line)
+            self.read += len(whole)
+        return self.records
+
+    def _add(self, line: dict[str, Any]) -> None:
+        """Keys are derived anew, so that a setting added later does not orphan old lines."""
+        key = cell_key(line["config"])
+        known = self.records.get(key)
+        if known is not None and known.line.get("complete") and not line.get("complete", True):
+            return  # an unfinished copy never hides a finished one
+        if known is None:
+            self.families.setdefault(_family(line["config"]), []).append(key)
+        self.records[key] = Record(line)
+
+
 class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._index: dict[str, dict[str, dict[str, Any]]] = {}
+        self._lock = FileLock(folder / ".lock", thread_local=False)
+        self._shelves: dict[str, Shelf] = {}
 
-    @cached_property
-    def _families(self) -> dict[str, list[Record]]:
-        """Runs that differ in nothing but the number of rounds."""
-        families: dict[str, list[Record]] = {}
-        for record in self.records():
-            families.setdefault(_family(record.config), []).append(record)
-        return families
+    def _shelf(self, kind: str) -> Shelf:
+        return self._shelves.setdefault(kind, Shelf(self.folder / f"{kind}.jsonl"))
 
-    def lines(self, kind: str) -> Iterator[dict[str, Any]]:
-        yield from self._load(kind).values()
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        return [record.line for record in self._shelf(kind).current().values()]
 
-    def _load(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Lines by key. Keys are derived anew, so that a setting added later does not orphan old lines."""
-        if kind not in self._index:
-            index: dict[str, dict[str, Any]] = {}
-            for line in read_lines(self.folder / f"{kind}.jsonl"):
-                key = cell_key(config_of(line["config"]))
-                if index.get(key, {}).get("complete") and not line.get("complete", True):
-                    continue  # an unfinished copy never hides a finished one
-                index[key] = line
-            self._index[kind] = index
-        return self._index[kind]
-
-    def get(self, kind: str, config: Config) -> dict[str, Any] | None:
-        return self._load(kind).get(cell_key(config))
+    def get(self, kind: str, config: Config | Table) -> dict[str, Any] | None:
+        found = self._shelf(kind).current().get(cell_key(config))
+        return None if found is None else found.line
 
     def record(self, config: Config) -> Record | None:
         """The record of this configuration, or the first rounds of one with more of them."""
-        line = self.get("runs", config)
-        if line is not None and line["complete"]:
-            return Record(line)
-        longer = [
-            record
-            for record in self._families.get(_family(config), [])
-            if record.done >= config.run.rounds < record.config.run.rounds
-        ]
+        shelf = self._shelf("runs")
+        known = shelf.current().get(cell_key(config))
+        if known is not None and known.complete:
+            return known
+        family = [shelf.records[key] for key in shelf.families.get(_family(config.as_dict()), [])]
+        longer = [r for r in family if r.done >= config.run.rounds < r.line["config"]["run"]["rounds"]]
         if longer:
             return max(longer, key=lambda record: record.done).first(config.run.rounds)
-        return None if line is None else Record(line)
+        return known
 
     def finished(self, config: Config) -> bool:
         record = self.record(config)
         return record is not None and record.complete
 
     def records(self) -> list[Record]:
-        return [Record(line) for line in self.lines("runs")]
+        return list(self._shelf("runs").current().values())
 
     def append(self, kind: str, line: dict[str, Any]) -> None:
-        assert kind in KINDS
+        with self.locked(), (self.folder / f"{kind}.jsonl").open("ab+") as file:
+            _end_torn_line(file)
+            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes meanwhile."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / f"{kind}.jsonl").open("ab+") as file:
-                _end_torn_line(file)
-                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            with self._lock.acquire(timeout=PATIENCE):
+                yield
+        except Timeout:
+            raise RunError(
+                f"the results in {self.folder} are being written by another process; wait for it or stop it"
+            ) from None
         except OSError as problem:
             raise RunError(f"cannot write to the results in {self.folder}: {problem.strerror}") from problem
-        self._index.pop(kind, None)
-        self.__dict__.pop("_families", None)
 
 
-def _family(config: Config) -> str:
-    return cell_key(replace(config, run=replace(config.run, rounds=1)))
+def _family(config: Table) -> str:
+    return cell_key({**config, "run": {**config["run"], "rounds": 1}})
 
 
 def _end_torn_line(file: Any) -> None:

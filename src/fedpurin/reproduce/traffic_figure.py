@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
-from fedpurin.reproduce.accuracy import Source, column_label
-from fedpurin.reproduce.communication import WITH_BETA, series
-from fedpurin.reproduce.figures import beta_line, figure_name, new_figure, rows_with_data, save
+from fedpurin.report.style import matplotlib_style
+from fedpurin.reproduce.communication import series
+from fedpurin.reproduce.figures import beta_line, figure_name, line_look, new_figure, rows_with_data, save
 from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.source import Source, column_label
 from fedpurin.reproduce.store import Record
 
 WAYS = ("up", "down")
@@ -59,16 +59,16 @@ def draw_lines(
     axis: Any, records: Sequence[Record], label: str, way: str, levels: Sequence[float] | None
 ) -> None:
     """The paper's rule as a strong line, the bytes sent as a dotted one; means over seeds."""
-    method, beta = records[0].config.run.method, records[0].config.method.beta
-    color = METHOD_COLORS[method]
+    method, beta = records[0].config.run.method, records[0].beta
+    color, dash = line_look(method)
     ruled = _mean([series(record, f"{way}_paper") for record in records])
     rounds = np.arange(1, len(ruled) + 1)
-    axis.plot(rounds, ruled, color=color, linestyle=METHOD_MARKS[method][2], label=f"{label}, paper's rule")
+    axis.plot(rounds, ruled, color=color, linestyle=dash, label=f"{label}, paper's rule")
     sent = _mean([series(record, way) for record in records])
     axis.plot(rounds, sent, color=color, linestyle=":", linewidth=1.3, label=f"{label}, as sent")
     if levels is None:
         return
-    edges = (1, beta, len(ruled)) if method in WITH_BETA else (1, len(ruled), len(ruled))
+    edges = (1, beta or len(ruled), len(ruled))
     for level, first, last in zip(levels, edges, edges[1:], strict=False):
         if last > first:
             axis.hlines(
@@ -78,4 +78,5 @@ def draw_lines(
 
 def _mean(runs: Sequence[np.ndarray]) -> np.ndarray:
     length = min(len(values) for values in runs)
-    return np.mean([values[:length] for values in runs], axis=0)
+    mean: np.ndarray = np.mean([values[:length] for values in runs], axis=0)
+    return mean

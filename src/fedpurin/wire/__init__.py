@@ -14,7 +14,7 @@ Header
      5      1   direction: 0 up, 1 down
      6      1   coding of the critical set, a number from the table below
      7      1   coding of the outside support: which positions outside the critical set carry a value
-     8      1   value type: 1 float32, 2 float16, 3 bfloat16, 4 int8
+     8      1   value type: 1 float32, 2 float16, 3 bfloat16, 4 int8, 5 sign
      9      1   flags: 1 critical section packed, 2 outside section packed, 4 value section packed,
                 8 the critical values travel; other bits are 0
     10      2   0
@@ -49,7 +49,8 @@ Codings of a set of positions among n
     9 delta-bitmap  bitmap of the positions where the set differs from the reference
 For the critical set n = d. For the outside support the n = d - k positions outside are numbered 0..n-1 in
 ascending order, and only 1, 2, 4, 5, 6, 7 occur. Codings 0 and 1 go with an empty set, 2 with a full one
-that is not empty, all others with a set that is neither. If k = 0 flag 8 is not set.
+that is not empty, all others with a set that is neither. 7 does not occur with value type 5. If k = 0 flag 8
+is not set.
 
 Gap list, of p_0 < p_1 < ... (at least one). gap_i = p_i - p_(i-1) - 1, with p_(-1) = -1.
     1 byte    b, number of low bits, at most 30
@@ -71,25 +72,37 @@ positions if flag 8 is set, else for each position outside; critical positions a
         First ceil(kept / 256) scales, binary32. Then 1 byte per entry, a signed number q from -127 to 127.
         Reserved item: -128. Scale number i div 256 belongs to the i-th *kept* value, which is
         q * scale rounded to binary32. 0 <= scale <= 2^121; where a scale is 0, so are its q.
+    sign
+        First ceil(kept / 256) scales, as for int8. Then 1 bit per kept value; the bits fill bytes from the
+        least significant bit and end with zeros up to a whole byte. The i-th kept value is scale number
+        i div 256 if its bit is 0, minus that if it is 1. 0 <= scale <= 2^121; where a scale is 0, so are
+        its bits, and the values are +0. No item is reserved.
 Every value is finite. A sender of int8 takes scale = max|x| / 127 over the block, in binary32, and
-q = x / scale in binary32, rounded to the nearest integer, ties to even; 0 where the scale is 0.
+q = x / scale in binary32, rounded to the nearest integer, ties to even; 0 where the scale is 0. A sender of
+sign takes scale = the sum of |x| over the block / the number of its values, both in binary64, rounded to
+binary32, and bit 1 where x < 0; 0 where the scale is 0.
 
 Packing. A packed bitmap section (codings 4 and 9) is one zstd frame that states its content size and is
 shorter than what it holds. A packed value section is such a frame too, of the scales followed by the items
-in byte planes: the first bytes of all items, then the second bytes, and so on.
+in byte planes: the first bytes of all items, then the second bytes, and so on; of sign the bytes as they are.
 
 What a sender chooses. For each set the shortest of the codings that apply, where gap lists are tried only if
 they may save a tenth of the bitmap; inline if the message gets shorter by it, packing left aside. So a
 message is never longer than a dense one plus the header, unless it carries a critical set beside values that
-do not depend on it (FedCAC's upload: plus at most 1 bit per position). A receiver accepts any coding,
-refuses whatever breaks a sentence above, and needs no more memory than a small multiple of d.
+do not depend on it (FedCAC's upload: plus at most 1 bit per position), or is of type sign, which cannot mark
+positions: there each set takes at most 1 bit per position beside the signs and scales of the kept values. A
+receiver accepts any coding, refuses whatever breaks a sentence above, and needs no more memory than a small
+multiple of d.
+
+Type 5 came after the others, under the same version: all messages of types 1 to 4 are what they were, and a
+receiver that does not know it refuses it as an unknown value type.
 """
 
 from fedpurin.wire.decoding import Decoded, decode, peek
 from fedpurin.wire.encoding import Encoded, Reference, encode
 from fedpurin.wire.header import LENGTH as HEADER_BYTES
 from fedpurin.wire.header import VALUE_TYPES, Address, Header
-from fedpurin.wire.values import decoded_values, quantize
+from fedpurin.wire.values import quantize
 
 __all__ = [
     "HEADER_BYTES",
@@ -100,7 +113,6 @@ __all__ = [
     "Header",
     "Reference",
     "decode",
-    "decoded_values",
     "encode",
     "peek",
     "quantize",

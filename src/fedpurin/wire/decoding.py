@@ -80,6 +80,8 @@ def _read_values(section: memoryview, head: h.Header) -> v.Codes:
 def _entries(head: h.Header) -> int:
     if h.INLINE not in (head.critical_coding, head.outside_coding):
         return head.kept
+    if not v.marks(head.value_type):
+        raise CorruptError(f"{head.value_type} can mark no position as left out, but a set is coded inline")
     return head.d if head.critical_travels else head.outside
 
 

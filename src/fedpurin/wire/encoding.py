@@ -46,7 +46,7 @@ class Encoded:
     data: bytes
     header: int  # header + mask + values = len(data)
     mask: int  # critical mask and what travels outside it
-    values: int  # with the scales of int8
+    values: int  # with the scales of int8 and sign
     kept: int  # number of values that travel
     mask_encoding: str  # coding of the critical mask, "+" that of the support outside it
     value_type: str
@@ -116,6 +116,8 @@ def _mask_sections(
     """Code the critical mask and the support outside it, or mark one of them inside the values."""
     critical = _code_critical(parts, pack, reference)
     outside = _code_outside(parts, pack)
+    if not v.marks(value_type):
+        return critical, outside
     candidate = critical if parts.only_critical_travels else outside
     entries = _inline_entries(parts)
     explicit = len(candidate.data) + v.section_size(value_type, parts.kept, parts.kept)

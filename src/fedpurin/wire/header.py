@@ -25,7 +25,7 @@ SIZED_BY_BITMAP = (BITMAP, DELTA_BITMAP)  # the only mask codings that may be pa
 PACKED_CRITICAL, PACKED_OUTSIDE, PACKED_VALUES, CRITICAL_TRAVELS = 1, 2, 4, 8
 ALL_FLAGS = 15
 
-VALUE_TYPES = ("float32", "float16", "bfloat16", "int8")  # the code of a type is its place here, from 1
+VALUE_TYPES = ("float32", "float16", "bfloat16", "int8", "sign")  # a type's code is its place, from 1
 
 _BEFORE_CHECKSUM = struct.Struct("<4s6B2s5I8s6I")
 _CHECKSUM = struct.Struct("<I")

@@ -1,138 +1,193 @@
-"""One client's side in a federation. Flower starts a fresh process of this for every message."""
+"""One client's side in a federation: what it answers to each message.
+
+The process at a site (worker.py) hands messages to `Client` and lives through all rounds, so the data, the
+model and torch itself are loaded once. What must survive the process is in files (store.py).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedpurin.errors as errors
-from fedpurin.config import Config
-from fedpurin.engines.flower import records
+from fedpurin import wire
+from fedpurin.data import load_own
+from fedpurin.engines.flower import audit, records
+from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
+from fedpurin.engines.flower.store import LostStateError, State, Store, append_line, pick, write_tensors
+from fedpurin.engines.site import Site
+from fedpurin.engines.transport import named_model
+from fedpurin.job import Job
+from fedpurin.meta import Meta
+from fedpurin.runs.ledger import VALUE_BYTES
+from fedpurin.train import ClientData, prepare_process
+from fedpurin.version import __version__
 
-if TYPE_CHECKING:
-    from fedpurin.engines.flower.store import State, Store
-    from fedpurin.engines.site import Site
-    from fedpurin.job import Job
-    from fedpurin.train import ClientData
-
-app = ClientApp()
+app = ClientApp()  # Flower asks for one by name; it stays empty, and is never what answers here
 log = logging.getLogger("fedpurin")
 
-
-def client_id(context: Context) -> int:
-    return int(context.node_config["partition-id"])
+Line = dict[str, Any]
 
 
-@app.query()
-def hello(message: Message, context: Context) -> Message:
-    """Who this node is. No torch here: the answer should come at once."""
-    from fedpurin import __version__
+@dataclass(frozen=True)
+class Ready:
+    """What is built once for a configuration."""
 
-    about: dict[str, records.Value | None] = {
-        "client": client_id(context),
-        "version": records.VERSION,
-        "package": __version__,
-    }
-    return Message(records.content(about), reply_to=message)
+    config: str
+    job: Job
+    site: Site
+    data: ClientData
 
 
-@app.train()
-def work(message: Message, context: Context) -> Message:
-    """One round."""
-    return answer(message, context, do_work)
+class Client:
+    def __init__(self, settings: SiteSettings) -> None:
+        prepare_process()
+        self.settings = settings
+        self.client = settings.client
+        self._ready: Ready | None = None
+        self._refused = ""
 
+    def answer(self, message: Message, run_config: dict[str, Any]) -> tuple[Message, Line | None]:
+        """The reply, and a line for the person at this site once it has left.
 
-@app.evaluate()
-def finish(message: Message, context: Context) -> Message:
-    """The last reply: the client's final personal model."""
-    return answer(message, context, do_finish)
+        A failure becomes one line that the server can show.
+        """
+        kind = message.metadata.message_type
+        lost, line = False, None
+        try:
+            if kind == records.HELLO:
+                content = self._hello(message)
+            elif kind == records.WORK:
+                content, line = self._work(message, run_config)
+            elif kind == records.FINISH:
+                content, line = self._finish(message, run_config)
+            else:
+                raise errors.MismatchError(f"there is no answer to a message of type {kind!r}")
+            return Message(content, reply_to=message), line
+        except errors.FedpurinError as error:
+            reason, lost = str(error), isinstance(error, LostStateError)
+            log.error("%s", reason)
+        except Exception as error:  # own data and own models run foreign code: anything can happen
+            reason = f"{type(error).__name__}: {error}"
+            log.exception("client %s failed", self.client)
+        return self.refuse(message, reason, lost=lost)
 
+    def refuse(self, message: Message, reason: str, *, lost: bool = False) -> tuple[Message, Line | None]:
+        """An answer that says why there is none; the person at this site is told, too, but only once."""
+        reason = reason.splitlines()[0] if reason else "failed without a message"
+        line = {"refused": reason} if reason != self._refused else None
+        self._refused = reason
+        content = records.content({**self._about(), "error": reason, "lost": lost})
+        return Message(content, reply_to=message), line
 
-def answer(message: Message, context: Context, do) -> Message:  # type: ignore[no-untyped-def]
-    """Run `do` and reply with what it returns; a failure becomes one line that the server can show."""
-    from fedpurin.engines.flower.store import LostStateError
+    def note(self, line: Line) -> None:
+        """Tell the person at this site what happened; never worth failing a round for."""
+        with contextlib.suppress(OSError):
+            append_line(Path(self.settings.state) / PROGRESS, {"client": self.client, **line})
 
-    client = client_id(context)
-    lost = False
-    try:
-        return Message(do(message, context), reply_to=message)
-    except errors.FedpurinError as error:
-        reason, lost = str(error), isinstance(error, LostStateError)
-        log.error("%s", reason)
-    except Exception as error:  # own data and own models run foreign code: anything can happen
-        reason = f"{type(error).__name__}: {error}"
-        log.exception("client %s failed", client)
-    reason = reason.splitlines()[0] if reason else "failed without a message"
-    return Message(records.content({"client": client, "error": reason, "lost": lost}), reply_to=message)
+    def _about(self) -> dict[str, records.Value | None]:
+        return {"client": self.client, "version": records.VERSION, "package": __version__}
 
+    def _hello(self, message: Message) -> RecordDict:
+        record = records.read(message)
+        theirs = records.get(record, "version", int)
+        if theirs != records.VERSION:
+            raise errors.MismatchError(
+                f"the server runs fedpurin {record.get('package')!s}, which speaks "
+                f"protocol {theirs}; client {self.client} has fedpurin {__version__} with protocol "
+                f"{records.VERSION}: install the same version on both"
+            )
+        return records.content(self._about())
 
-def do_work(message: Message, context: Context) -> RecordDict:
-    from fedpurin.engines.site import Site
-    from fedpurin.meta import Meta
+    def _work(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
+        t, reply, ready, store = self._prepare(message, run_config)
+        start = starting_state(ready.site, store, t, reply)
+        done = ready.site.work(self.client, t, reply, start, ready.data)
+        store.save(t, start, done.state)
+        save_model(ready.job, store, done.state)
+        run = ready.job.config.run
+        head = wire.peek(done.upload) if done.upload else None
+        self._audit(
+            store,
+            t,
+            "upload",
+            [done.upload or b"", done.meta],
+            values=head.kept if head else 0,
+            type=head.value_type if head else "",
+            metrics=run.share_metrics,
+        )
+        score = Meta.from_bytes(done.meta).upload if run.share_metrics else None
+        line: Line = {
+            "run": store.run,
+            "round": t,
+            "of": run.rounds,
+            "accuracy": score.accuracy if score else None,
+            "received": len(reply or b""),
+            "sent": len(done.upload or b"") + len(done.meta),
+        }
+        content = records.content(
+            {"client": self.client, "round": t, "upload": done.upload, "meta": done.meta}
+        )
+        return content, line
 
-    client, t, reply, job, store, data = prepare(message, context)
-    site = Site(job)
-    start = starting_state(site, store, t, reply)
-    done = site.work(client, t, reply, start, data)
-    store.save(t, start, done.state)
-    save_model(job, store, done.state)
-    score = Meta.from_bytes(done.meta).upload if job.config.run.share_metrics else None
-    store.note(
-        round=t,
-        of=job.config.run.rounds,
-        accuracy=score.accuracy if score else None,
-        received=len(reply or b""),
-        sent=len(done.upload or b"") + len(done.meta),
-    )
-    return records.content({"client": client, "round": t, "upload": done.upload, "meta": done.meta})
+    def _finish(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
+        t, reply, ready, store = self._prepare(message, run_config)
+        start = starting_state(ready.site, store, t + 1, reply)
+        done = ready.site.finish(self.client, t, reply, start, ready.data)
+        store.save(t + 1, start, done.state)
+        save_model(ready.job, store, done.state)
+        share = ready.job.config.run.share_metrics
+        self._audit(store, t, "finish", [done.meta, done.digest], values=0, type="", metrics=share)
+        merged = Meta.from_bytes(done.meta).merged
+        line: Line = {
+            "run": store.run,
+            "final": True,
+            "model": str(store.model_file),
+            "accuracy": merged.accuracy if merged else None,
+        }
+        content = records.content(
+            {"client": self.client, "round": t, "meta": done.meta, "digest": done.digest.hex()}
+        )
+        return content, line
 
+    def _prepare(
+        self, message: Message, run_config: dict[str, Any]
+    ) -> tuple[int, bytes | None, Ready, Store]:
+        """What both kinds of work begin with: the order, what is built for it, this client's files."""
+        record = records.read(message)
+        text = str(run_config.get("config", ""))
+        if self._ready is None or self._ready.config != text:
+            self._ready = None  # at most one model and data set in memory
+            self._ready = self._build(text)
+        store = Store(Path(self.settings.state), str(run_config.get("run", "")), self.client)
+        t, reply = records.get(record, "round", int), records.get_or_none(record, "reply", bytes)
+        self.settings.limits.check_message(len(reply or b""), "to take a message")
+        return t, reply, self._ready, store
 
-def do_finish(message: Message, context: Context) -> RecordDict:
-    from fedpurin.engines.site import Site
-    from fedpurin.meta import Meta
+    def _build(self, text: str) -> Ready:
+        """Every limit of this site is checked here, before anything is trained."""
+        limits = self.settings.limits
+        job = Job.build(self.settings.read(text))
+        values, d = job.config.value_type, job.selection.d
+        limits.check_message(math.ceil(VALUE_BYTES[values] * d) + d // 8, "an upload that may reach the size")
+        data = client_data(job, self.client, self.settings.data)
+        limits.check_samples(len(data.train_y))
+        return Ready(text, job, Site(job), data)
 
-    client, t, reply, job, store, data = prepare(message, context)
-    site = Site(job)
-    start = starting_state(site, store, t + 1, reply)
-    done = site.finish(client, t, reply, start, data)
-    store.save(t + 1, start, done.state)
-    save_model(job, store, done.state)
-    merged = Meta.from_bytes(done.meta).merged
-    store.note(final=True, model=str(store.model_file), accuracy=merged.accuracy if merged else None)
-    return records.content({"client": client, "round": t, "meta": done.meta, "digest": done.digest.hex()})
-
-
-def prepare(message: Message, context: Context) -> tuple[int, int, bytes | None, Job, Store, ClientData]:
-    """What both kinds of work begin with: the order, the configuration, this client's files and data."""
-    from fedpurin.engines.flower.store import Store
-    from fedpurin.job import Job
-    from fedpurin.train import prepare_process
-
-    prepare_process()
-    record = records.read(message)
-    client = client_id(context)
-    job = Job.build(Config.from_text(str(context.run_config["config"]), "the server's configuration"))
-    store = Store(Path(str(context.node_config["state-dir"])), str(context.run_config["run"]), client)
-    data = client_data(job, client, str(context.node_config.get("data", "")))
-    return (
-        client,
-        records.get(record, "round", int),
-        records.get_or_none(record, "reply", bytes),
-        job,
-        store,
-        data,
-    )
+    def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **more: Any) -> None:
+        state, keep = Path(self.settings.state), self.settings.keep_messages
+        audit.record(state, store.run, t, what, parts, keep=keep, **more)
 
 
 def client_data(job: Job, client: int, own: str) -> ClientData:
     """The site's own data, or this client's share of the configured data set; nobody else's."""
-    from fedpurin.data import load_own
-    from fedpurin.train import ClientData
-
     dataset = job.config.data.dataset
     if dataset == "own" and not own:
         raise errors.ConfigError("in this federation every site brings its own data: start with --data DATA")
@@ -143,14 +198,21 @@ def client_data(job: Job, client: int, own: str) -> ClientData:
         )
     if not own:
         return job.client_data(client)
-    return ClientData(*load_own(own, num_classes=len(job.class_names), shape=job.shape))
+    names = job.config.data.class_names
+    if len(set(names)) != len(names):
+        raise errors.ConfigError(f"data.class_names of the server names a class twice: {', '.join(names)}")
+    if not names and Path(own).expanduser().is_dir():
+        raise errors.ConfigError(
+            f"{own} has a folder per class, and sites may hold different classes: the server's configuration "
+            'must name them all, in order, as in class_names = ["cat", "dog"] in [data]'
+        )
+    return ClientData(
+        *load_own(own, classes=names or None, num_classes=len(job.class_names), shape=job.shape)
+    )
 
 
 def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> State:
     """The state that the server's reply builds upon."""
-    from fedpurin import wire
-    from fedpurin.engines.flower.store import pick
-
     if reply is not None:
         confirmed: int | None = wire.peek(reply).confirmed
     else:
@@ -161,7 +223,4 @@ def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> Sta
 
 def save_model(job: Job, store: Store, state: State) -> None:
     """The personal model as it is now, parameters and buffers by name."""
-    from fedpurin.engines.flower.store import write_tensors
-    from fedpurin.engines.loop import named_model
-
     write_tensors(store.model_file, named_model(job.layout, state))

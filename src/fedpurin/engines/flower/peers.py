@@ -4,24 +4,34 @@ Flower numbers nodes anew when they restart without a key, so clients are known 
 registered key where there are keys, else by what the node answers to a hello. Messages get the round's
 deadline as their time to live: a client that is too slow is dropped, and never trains for a round that
 is over.
+
+A site repeats a round to the same bytes, so what is lost on the way is simply asked for again: when Flower
+reports a dead node or process, when a client comes back under another node id, and when a node answers a
+later message although it owes the answer to an earlier one (nodes work through their messages in order).
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedpurin.engines.flower import records
-from fedpurin.engines.pool import Outcome, Reply
+from fedpurin.engines.flower.roster import Roster
+from fedpurin.engines.flower.runtime import NotPushed
+from fedpurin.engines.transport import Failure, Outcome, Reply
 from fedpurin.errors import EngineError, FedpurinError, MismatchError
+from fedpurin.version import __version__
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 HELLO_SECONDS = 120.0
+PROBE_SECONDS = 20.0  # without an answer, after which a node is asked whether it still has the message
+MAX_TRIES = 4  # per client and round
 REASON_LENGTH = 300
 
 Notify = Callable[..., None]
@@ -32,11 +42,23 @@ FLOWER_ERRORS = {
     5: "the connection to it was lost",
     8: "its process died; is there enough memory?",
 }
+REVOKED = "its key was revoked or replaced"
+LOST_ON_THE_WAY = (4, 5, 8)  # worth another try
 KINDS = {"work": records.WORK, "finish": records.FINISH}
 
 
-class LostAtClientError(FedpurinError):
-    """A client reports that it no longer has the state that the server counts on."""
+@dataclass
+class Asked:
+    """One client's order and what became of it so far."""
+
+    client: int
+    content: RecordDict
+    tries: int = 0
+    node: int = 0
+    message: str = ""  # id; empty: it has to be sent (again)
+    probe: str = ""  # id of a hello that was sent after it
+    since: float = 0.0  # when it was sent, or found to be lost
+    problem: str = ""  # the last reason why it has to be sent again
 
 
 @dataclass
@@ -47,32 +69,64 @@ class Peers:
     clients: int
     deadline: float  # seconds a round may take
     notify: Notify
-    keys: dict[bytes, int] = field(default_factory=dict)  # public key -> client id; empty: no keys in use
+    roster: Roster = field(default_factory=Roster)  # whose keys are accepted, and for which client
     node_of: dict[int, int] = field(default_factory=dict)  # client -> node
+    patience: float = 15.0  # seconds that a round waits for a client that it has lost
     _hellos: dict[str, int] = field(default_factory=dict)  # message -> node, as long as there is no answer
-    _again: dict[int, float] = field(
-        default_factory=dict
-    )  # node -> when to greet it again if it stays silent
-    _done_with: set[int] = field(
-        default_factory=set
-    )  # refused nodes, and those whose client has come back anew
+    _again: dict[int, float] = field(default_factory=dict)  # node -> when to greet it again
+    _done_with: set[int] = field(default_factory=set)  # refused, or its client has come back anew
+    _here: set[int] = field(default_factory=set)  # clients, when we last looked
 
     def present(self) -> list[int]:
         """The clients that are connected now, ascending. Greets nodes that are new."""
         nodes = {node.node_id: node.public_key for node in self.grid.get_nodes()}
+        self._dismiss(nodes)
         known = set(self.node_of.values()) | self._done_with
         self._greet([node for node in nodes if node not in known])
         self._hear(nodes)
-        return sorted(client for client, node in self.node_of.items() if node in nodes)
+        here = sorted(client for client, node in self.node_of.items() if node in nodes)
+        for client in sorted(self._here - set(here)):
+            self.notify("left", client=client)
+        self._here = set(here)
+        return here
+
+    def members(self) -> set[int]:
+        """The clients that may take part, connected or not."""
+        return set(self.roster.clients().values()) if self.roster else set(range(self.clients))
+
+    def _dismiss(self, nodes: dict[int, bytes]) -> None:
+        """Clients whose key is no longer theirs: revoked, or replaced by a new one."""
+        if not self.roster:
+            return
+        keys, members = self.roster.clients(), self.members()
+        for client, node in list(self.node_of.items()):
+            if node in nodes and keys.get(nodes[node]) != client:
+                del self.node_of[client]
+                self._done_with.add(node)
+                self.notify("revoked" if client not in members else "replaced", client=client)
 
     def _greet(self, strangers: list[int]) -> None:
         now = time.monotonic()
-        due = [node for node in strangers if self._again.get(node, now) <= now]
-        hello = records.content({"version": records.VERSION})
-        messages = [Message(hello, node, records.HELLO, ttl=HELLO_SECONDS, group_id="hello") for node in due]
-        for node, message_id in zip(due, self.grid.push_messages(messages) if due else [], strict=True):
-            self._hellos[message_id] = node
-            self._again[node] = now + HELLO_SECONDS
+        for node in strangers:
+            if self._again.get(node, now) <= now:
+                self._again[node] = now + HELLO_SECONDS
+                if message_id := self._try_hello(node):
+                    self._hellos[message_id] = node
+
+    def _hello(self, node: int) -> Message:
+        hello = records.content({"version": records.VERSION, "package": __version__})
+        return Message(hello, node, records.HELLO, ttl=HELLO_SECONDS, group_id="hello")
+
+    def _push(self, message: Message) -> str:
+        """The id of a message on its way, or "" where Flower refuses it. One at a time: a refusal is then
+        plainly that of one client."""
+        ids = list(self.grid.push_messages([message]))
+        return ids[0] or "" if ids else ""
+
+    def _try_hello(self, node: int) -> str:
+        with contextlib.suppress(NotPushed):  # it is sent again in time
+            return self._push(self._hello(node))
+        return ""
 
     def _hear(self, nodes: dict[int, bytes]) -> None:
         for message in self.grid.pull_messages(list(self._hellos)) if self._hellos else []:
@@ -92,6 +146,8 @@ class Peers:
 
     def _identify(self, message: Message, public_key: bytes) -> int:
         record = _record(message)
+        if "error" in record:
+            raise MismatchError(one_line(records.get(record, "error", str)))
         client, version = records.get(record, "client", int), records.get(record, "version", int)
         if version != records.VERSION:
             raise MismatchError(
@@ -102,34 +158,83 @@ class Peers:
             raise MismatchError(
                 f"a node calls itself client {client}; there are clients 0 to {self.clients - 1}"
             )
-        if self.keys and self.keys.get(public_key) != client:
-            raise MismatchError(
-                f"a node calls itself client {client}, but its key is that of {self.keys.get(public_key)}"
-            )
+        if self.roster and (owner := self.roster.clients().get(public_key)) != client:
+            raise MismatchError(f"a node calls itself client {client}, but its key is that of {owner}")
         return client
 
     def run(self, op: str, t: int, clients: Iterable[int], reply: Reply) -> Iterator[Outcome]:
-        """Send one message to each of these clients and yield what comes of it, until the deadline."""
-        end = time.monotonic() + self.deadline
-        asked = list(clients)
-        messages = [self._message(op, t, client, reply(client)) for client in asked]
-        waiting = dict(zip(self.grid.push_messages(messages), asked, strict=True)) if messages else {}
+        """Send one message to each of these clients and yield one outcome for each, by the deadline."""
+        waiting = [Asked(client, records.content({"round": t, "reply": reply(client)})) for client in clients]
+        here = {asked.client for asked in waiting}
+        due = list(self._send(op, t, waiting, here, self.deadline))
+        end = time.monotonic() + self.deadline  # from when all have been asked
         while waiting:
-            for message in self.grid.pull_messages(list(waiting)):
-                client = waiting.pop(message.metadata.reply_to_message_id, None)
-                if client is not None:
-                    yield self._outcome(op, t, client, message)
-            if waiting and time.monotonic() > end:
+            for outcome in [*due, *self._collect(op, t, waiting)]:
+                waiting = [asked for asked in waiting if asked.client != outcome.client]
+                yield outcome
+            left = end - time.monotonic()
+            if not waiting or left < 0:
                 break
-            if waiting:
-                self.present()  # a client that restarted meanwhile is known again by the next round
+            here = set(self.present())  # a client that restarted meanwhile is known again
+            due = list(self._send(op, t, waiting, here, left))
+            if not due:
                 time.sleep(POLL_SECONDS)
-        for client in waiting.values():
-            yield Outcome(client, error=EngineError(f"no answer within {self.deadline:g} s"))
+        for asked in waiting:
+            reason = asked.problem or f"no answer within {self.deadline:g} s"
+            yield failed(asked.client, reason)
 
-    def _message(self, op: str, t: int, client: int, reply: bytes | None) -> Message:
-        content = records.content({"round": t, "reply": reply})
-        return Message(content, self.node_of[client], KINDS[op], ttl=self.deadline, group_id=str(t))
+    def _send(self, op: str, t: int, waiting: list[Asked], here: set[int], ttl: float) -> Iterator[Outcome]:
+        """Everything that is due: first orders, repeated ones, and questions to nodes that are silent."""
+        for asked in waiting:
+            now = time.monotonic()
+            node = self.node_of.get(asked.client)
+            if node is None:
+                yield failed(asked.client, REVOKED)
+                continue
+            if asked.message and asked.node != node:
+                self._lose(asked, "it was restarted")
+            if asked.message and not asked.probe and now - asked.since > PROBE_SECONDS:
+                asked.probe = self._try_hello(node)
+            if asked.message:
+                continue
+            gone = asked.tries and asked.client not in here and now - asked.since > self.patience
+            if asked.tries >= MAX_TRIES or gone:
+                yield failed(asked.client, asked.problem)
+            elif asked.client in here:
+                message = Message(asked.content, node, KINDS[op], ttl=ttl, group_id=str(t))
+                asked.tries += 1
+                try:
+                    asked.message, asked.node, asked.since = self._push(message), node, now
+                except NotPushed:
+                    self._lose(asked, "the message did not get on its way")
+                    continue
+                if not asked.message:
+                    yield failed(asked.client, "Flower refused the message to it")
+
+    def _collect(self, op: str, t: int, waiting: list[Asked]) -> Iterator[Outcome]:
+        """Answers that are there."""
+        orders = {asked.message: asked for asked in waiting if asked.message}
+        probes = {asked.probe: asked for asked in waiting if asked.probe}
+        answered = set()
+        for message in self.grid.pull_messages([*orders, *probes]) if orders else []:
+            answered.add(message.metadata.reply_to_message_id)
+            asked = orders.get(message.metadata.reply_to_message_id)
+            if asked is None:
+                continue
+            if asked.client not in self.node_of:
+                yield failed(asked.client, REVOKED)
+            elif message.has_error() and message.error.code in LOST_ON_THE_WAY and asked.tries < MAX_TRIES:
+                self._lose(asked, FLOWER_ERRORS[message.error.code])
+            else:
+                yield self._outcome(op, t, asked.client, message)
+        for probe, asked in probes.items():
+            if probe in answered and asked.message and asked.message not in answered:
+                asked.probe = ""
+                self._lose(asked, "it no longer has the message")
+
+    @staticmethod
+    def _lose(asked: Asked, problem: str) -> None:
+        asked.message, asked.probe, asked.problem, asked.since = "", "", problem, time.monotonic()
 
     def _outcome(self, op: str, t: int, client: int, message: Message) -> Outcome:
         """A reply from another machine, checked. Whatever is wrong with it concerns this client alone."""
@@ -139,8 +244,8 @@ class Peers:
             if sender != client:
                 raise MismatchError(f"the node of client {client} answered as client {sender}")
             if "error" in record:
-                kind = LostAtClientError if record.get("lost") is True else EngineError
-                raise kind(one_line(records.get(record, "error", str)))
+                reason = one_line(records.get(record, "error", str))
+                return failed(client, reason, lost=record.get("lost") is True)
             if records.get(record, "round", int) != t:
                 raise MismatchError(f"answered for round {record['round']} instead of {t}")
             meta = records.get(record, "meta", bytes)
@@ -148,7 +253,12 @@ class Peers:
                 return Outcome(client, meta, digest=_digest(record))
             return Outcome(client, meta, records.get_or_none(record, "upload", bytes))
         except FedpurinError as error:
-            return Outcome(client, error=error)
+            return failed(client, str(error))
+
+
+def failed(client: int, reason: str, *, lost: bool = False) -> Outcome:
+    """`lost`: the client no longer has the state that the server counts on."""
+    return Outcome(client, failure=Failure(reason, "state" if lost else "client"))
 
 
 def _record(message: Message) -> Any:

@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from fedpurin.errors import CorruptError
 
 RECORD = "fedpurin"
-VERSION = 1  # of these records; both sides must agree
+VERSION = 2  # of these records; both sides must agree
 HELLO, WORK, FINISH = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
 
 Value = int | str | bytes | bool

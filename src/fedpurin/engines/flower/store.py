@@ -1,4 +1,4 @@
-"""A client's memory between messages: files under its state directory.
+"""A client's memory: files under its state directory, since its process may be killed at any time.
 
     STATE/RUN/state.safetensors   `before` and `after` of the last round this client worked in
     STATE/RUN/model.safetensors   the personal model: as last trained, and in the end as last merged
@@ -11,7 +11,6 @@ where it started the first time, and yield the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedpurin.errors import RunError
-from fedpurin.federation.progress import PROGRESS
 from fedpurin.files import write_atomic
 
 State = dict[str, Tensor]
@@ -50,7 +48,6 @@ class Store:
         if not run or not all(c.isalnum() or c == "-" for c in run):
             raise RunError(f"the server names its run {run!r}; a name is made of letters, digits and -")
         self.folder, self.run, self.client = folder / run, run, client
-        self.progress_file = folder / PROGRESS
 
     @property
     def state_file(self) -> Path:
@@ -85,11 +82,6 @@ class Store:
         both = {f"{part}/{k}": v for part, s in (("before", before), ("after", after)) for k, v in s.items()}
         about = {"run": self.run, "client": str(self.client), "round": str(round_)}
         write_tensors(self.state_file, both, about)
-
-    def note(self, **line: Any) -> None:
-        """Tell the person at this site what happened; never worth failing a round for."""
-        with contextlib.suppress(OSError):
-            append_line(self.progress_file, {"run": self.run, "client": self.client, **line})
 
 
 def pick(saved: Saved | None, t: int, confirmed: int | None) -> State | None:

@@ -1,0 +1,1 @@
+"""Things to copy from. A package, so that `--method examples.methods.fedprox:FedProx` finds its way."""

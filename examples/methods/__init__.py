@@ -1,0 +1,1 @@
+"""Methods of the literature that fedpurin does not ship, each one file."""

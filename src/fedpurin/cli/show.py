@@ -1,0 +1,85 @@
+"""`fedpurin show`: the table of results for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from fedpurin.runs.run import Run, find_runs, load_run
+from fedpurin.runs.setting import differences, labels, setting_key
+
+TITLE = ("data.dataset", "data.alpha", "run.clients", "run.rounds")  # unless the rows differ in it
+
+
+def results_table(paths: Sequence[Path]) -> Table:
+    """A row per method and setting; mean and standard deviation over its seeds."""
+    groups: dict[Hashable, list[Run]] = {}
+    for path in find_runs(list(paths)):
+        run = load_run(path)
+        groups.setdefault(setting_key(run.config), []).append(run)
+    firsts = [runs[0] for runs in groups.values()]
+    apart = differences([run.config for run in firsts])
+    seeds = max(len(runs) for runs in groups.values())
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=_title(firsts[0], apart) + (f", {seeds} seeds" if seeds > 1 else ""),
+        caption=CAPTION,
+        caption_justify="left",
+    )
+    table.add_column("method", no_wrap=True)
+    for heading in ("best*", "trained", "upload", "merged", "worst", "MiB up", "MiB down"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    always = [name for name in TITLE if name in apart]
+    named = labels([run.config for run in firsts], always=always)
+    for label, runs in zip(named, groups.values(), strict=True):
+        unfinished = "" if all(run.complete for run in runs) else " (unfinished)"
+        table.add_row(label + unfinished, *_cells([run.summary for run in runs]))
+    return table
+
+
+def _title(run: Run, apart: Sequence[str]) -> str:
+    """What all rows have in common."""
+    summary = run.summary
+    texts = (
+        summary["dataset"],
+        f"alpha {summary['alpha']}",
+        f"{run.clients} clients",
+        f"{summary['rounds']} rounds",
+    )
+    return ", ".join(str(text) for name, text in zip(TITLE, texts, strict=True) if name not in apart)
+
+
+CAPTION = (
+    "Mean accuracy over clients in %, last round. trained: after local training;\n"
+    "upload: the model as sent; merged: after the next download, before any further\n"
+    "training; worst: the worst client's merged. MiB per client and round, as really sent.\n"
+    "* best round of upload, picked on test data as the paper does"
+)
+
+
+def _cells(summaries: list[dict[str, Any]]) -> list[str]:
+    def accuracy(moment: str, key: str) -> str:
+        return _spread([100 * a for s in summaries if (a := s["accuracy"][moment][key]) is not None], 1)
+
+    def mib(direction: str) -> str:
+        return _spread([s["mib_per_client_round"][direction] for s in summaries], 3)
+
+    return [
+        accuracy("upload", "best"),
+        *(accuracy(moment, "last") for moment in ("trained", "upload", "merged")),
+        accuracy("merged", "worst_client"),
+        mib("up"),
+        mib("down"),
+    ]
+
+
+def _spread(values: list[float], digits: int) -> str:
+    if not values:
+        return "-"
+    text = f"{mean(values):.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {stdev(values):.{digits}f}"

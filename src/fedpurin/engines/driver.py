@@ -1,0 +1,206 @@
+"""The rounds of a federation, for every engine.
+
+    ask -> collect -> close -> log -> checkpoint          T times, then a last reply to everybody
+
+The hub is the server's side of the method and sees bytes only. What differs between engines is passed in: a
+transport that reaches the clients, a policy for those that are late, mistaken or missing, a run directory
+that keeps records and checkpoints, and a watcher that follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpurin.engines.coverage import Coverage
+from fedpurin.engines.hub import Hub, merged_record
+from fedpurin.engines.transport import Outcome, Transport
+from fedpurin.errors import EngineError, FedpurinError
+from fedpurin.job import Job
+from fedpurin.meta import Meta
+from fedpurin.runs.directory import RunDirectory
+from fedpurin.train import prepare_process
+
+
+class Watcher:
+    """Follows a run; the defaults do nothing."""
+
+    def start(self, job: Job, path: Path, t: int) -> None:
+        """A run begins, or goes on after round t."""
+
+    def warned(self, text: str) -> None:
+        """Something was not as it should be, and the run goes on."""
+
+    def round_begun(self, t: int, of: int, asked: int) -> None: ...
+
+    def client_done(self, t: int, client: int, done: int, total: int) -> None: ...
+
+    def client_failed(self, t: int, client: int, reason: str) -> None: ...
+
+    def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None: ...
+
+    def finishing(self, asked: int) -> None:
+        """The last reply goes out."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run does about clients that fail."""
+
+    minimum: int = 1  # accepted uploads without which a round does not count
+    forgiving: bool = (
+        False  # whatever goes wrong at a client leaves only it out; else only diverged training does
+    )
+    checkpoint_every: int | None = None  # rounds; None: as the configuration says
+
+
+class Driver:
+    def __init__(
+        self,
+        job: Job,
+        directory: RunDirectory,
+        transport: Transport,
+        policy: Policy | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        prepare_process()
+        self.job, self.directory, self.transport = job, directory, transport
+        self.policy, self.watcher = policy or Policy(), watcher or Watcher()
+        self.hub = Hub(job)
+        self.coverage = Coverage(self.hub) if job.config.method.has_masks else None
+        self.rounds = job.config.run.rounds
+        self.asked_anybody = False
+        self.checkpoint_seconds = 0.0
+
+    def run(self) -> dict[str, Any]:
+        """All rounds that are left, and the result."""
+        done, parts = self.directory.rewind()
+        self.watcher.start(self.job, self.directory.path, done)
+        for text in self.directory.warnings:
+            self.watcher.warned(text)
+        with self.transport:
+            if done:
+                self.transport.restore(parts)
+                self.hub.restore(parts["server"])
+                if self.coverage:
+                    self.coverage.tensors = parts["coverage"]
+            else:
+                self.transport.initialise()
+            del parts
+            for t in range(done + 1, self.rounds + 1):
+                self._round(t)
+            return self._finish()
+
+    def _gather(self, asked: list[int]) -> list[int]:
+        here = self.transport.gather(asked, first=not self.asked_anybody)
+        self.asked_anybody = True
+        return here
+
+    def _round(self, t: int) -> None:
+        asked = self.hub.participants(t)
+        here = self._gather(asked)
+        began = time.perf_counter()
+        self.watcher.round_begun(t, self.rounds, len(here))
+        self.hub.begin(t, asked)
+        for client in sorted(set(asked) - set(here)):
+            self._leave_out(t, client, "not connected")
+        for done, outcome in enumerate(self.transport.run("work", t, here, self.hub.reply), start=1):
+            self._take(t, outcome)
+            self.watcher.client_done(t, outcome.client, done, len(here))
+        self._close(t, len(asked), began)
+
+    def _take(self, t: int, outcome: Outcome) -> None:
+        """Accept an upload, or leave its client out, or stop the run, as the policy says."""
+        failure = outcome.failure
+        if failure is None:
+            try:
+                self.hub.accept(outcome.client, outcome.upload, outcome.meta)
+                self.transport.keep(outcome.client)
+            except FedpurinError as problem:
+                if not self.policy.forgiving:
+                    raise
+                self._leave_out(t, outcome.client, str(problem))
+        elif failure.concerns == "run" and not self.policy.forgiving:
+            raise EngineError(failure.reason)
+        elif failure.concerns == "state":
+            self.hub.forget(outcome.client)
+            self._leave_out(t, outcome.client, f"{failure.reason}; it starts afresh in the next round")
+        else:
+            self._leave_out(t, outcome.client, failure.reason)
+
+    def _leave_out(self, t: int, client: int, reason: str) -> None:
+        self.hub.fail(client, reason)
+        self.watcher.client_failed(t, client, reason)
+
+    def _close(self, t: int, asked: int, began: float) -> None:
+        accepted, need = len(self.hub.metas), min(self.policy.minimum, asked)
+        if accepted < need and self.policy.forgiving:  # without any, `hub.close` says so
+            reasons = "; ".join(sorted({f"client {f['client']}: {f['reason']}" for f in self.hub.failed}))
+            raise EngineError(
+                f"round {t}: {accepted} accepted upload(s), but a round needs {need} ({reasons})"
+            )
+        server_began = time.perf_counter()
+        record = self.hub.close(t)
+        if self.coverage:
+            self.coverage.add(self.hub)
+        record["seconds"]["server"] = time.perf_counter() - server_began
+        record["seconds"]["round"] = time.perf_counter() - began
+        self._log(record)
+        if t % (self.policy.checkpoint_every or self.job.config.run.checkpoint_every) == 0:
+            self._checkpoint(t)
+
+    def _log(self, record: dict[str, Any]) -> None:
+        record["seconds"]["checkpoint"] = self.checkpoint_seconds
+        lines = self.hub.take_ledger()
+        self.directory.append(record, lines)
+        self.watcher.round_done(record, lines)
+
+    def _checkpoint(self, t: int) -> None:
+        began = time.perf_counter()
+        parts = {**self.transport.parts(), "server": self.hub.state()}
+        if self.coverage:
+            parts["coverage"] = self.coverage.tensors
+        self.directory.checkpoint(t, parts)
+        self.checkpoint_seconds = time.perf_counter() - began
+
+    def _finish(self) -> dict[str, Any]:
+        """A last reply to everybody; final models, their digests, and the result."""
+        everybody = list(range(self.hub.clients))
+        here = self._gather(everybody)
+        began = time.perf_counter()
+        self.watcher.finishing(len(here))
+        self.hub.begin(self.rounds + 1, [])
+        metas: dict[int, Meta] = {}
+        digests: dict[int, str] = {}
+        for client, meta, digest in self._last_replies(here):
+            metas[client], digests[client] = meta, digest
+        record: dict[str, Any] = {
+            "round": self.rounds + 1,
+            "final": True,
+            "merged": merged_record(dict(sorted(metas.items()))),
+            "seconds": {"round": time.perf_counter() - began},
+        }
+        self._log(record)
+        for client, tensors in self.transport.models():
+            self.directory.save_model(client, tensors)
+        if self.coverage:
+            self.directory.save_tensors("coverage", self.coverage.tensors)
+        return self.directory.finish(digests, self.hub.clients)
+
+    def _last_replies(self, clients: list[int]) -> Iterator[tuple[int, Meta, str]]:
+        for outcome in self.transport.run("finish", self.rounds, clients, self.hub.reply):
+            reason = outcome.failure.reason if outcome.failure else ""
+            if not outcome.failure:
+                try:
+                    meta = Meta.from_bytes(outcome.meta)
+                    self.transport.keep(outcome.client)
+                    yield outcome.client, meta, outcome.digest
+                    continue
+                except FedpurinError as problem:
+                    reason = str(problem)
+            if not self.policy.forgiving:
+                raise EngineError(f"client {outcome.client} could not take its final model: {reason}")
+            self.watcher.client_failed(self.rounds + 1, outcome.client, reason)

@@ -1,0 +1,97 @@
+"""Flower's SuperNode with three habits of its own mended. Uses what Flower does not promise to keep.
+
+    python -m fedpurin.engines.flower.node FOLDER ARGUMENTS-OF-flower-supernode...
+
+- It asks for work soon after it had some, and ever less often while there is none (Flower: every 3 s).
+- A node that was killed is taken for alive for another minute, and may not come back before. Its id is kept
+  in FOLDER/node-id, and the next process signs it off first.
+- Why it gave up is written to FOLDER/node.json.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode import fleet_http_connection, start_client_internal
+from flwr.supernode.cli import flower_supernode
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+FLOWERS_SLEEP = 3.0  # when there was no message
+SHORTEST_SLEEP = 0.2
+
+
+class Clock:
+    """Stands in for `time` in the SuperNode's loop."""
+
+    def __init__(self) -> None:
+        self.idle = SHORTEST_SLEEP
+
+    def sleep(self, seconds: float) -> None:
+        if seconds < FLOWERS_SLEEP:  # it waits for our answer to a message
+            self.idle = SHORTEST_SLEEP
+            time.sleep(min(seconds, 0.05))
+            return
+        time.sleep(self.idle)
+        self.idle = min(1.2 * self.idle, FLOWERS_SLEEP)
+
+
+def sign_off(node_id: int, address: str, root_certificates: Any, keys: Any) -> None:
+    interceptors: list[Any] = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(*keys),
+    ]
+    with (
+        contextlib.suppress(httpx.HTTPError, OSError, RuntimeError),
+        FleetHttpClient.from_server_address(address, False, root_certificates, interceptors) as client,
+    ):
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+
+
+def returning(connect: Callable[..., Any], memory: Path) -> Callable[..., Any]:
+    """Flower's way to connect, for a node that may have been killed before."""
+
+    @contextlib.contextmanager
+    def connection(
+        address: str, insecure: bool, root_certificates: Any, keys: Any, *rest: Any
+    ) -> Iterator[Any]:
+        if keys is not None and memory.exists():
+            sign_off(int(memory.read_text()), address, root_certificates, keys)
+        with connect(address, insecure, root_certificates, keys, *rest) as made:
+            if keys is not None:
+                memory.write_text(str(made[0]))
+            yield made
+
+    return connection
+
+
+def main(folder: Path) -> None:
+    status = folder / "node.json"
+    connection: Any = fleet_http_connection
+    give_up = connection.flwr_exit
+
+    def told(code: int, message: str | None = None, *rest: Any, **more: Any) -> None:
+        status.write_text(json.dumps({"code": int(code), "message": message or ""}))
+        give_up(code, message, *rest, **more)
+
+    status.unlink(missing_ok=True)
+    loop: Any = start_client_internal
+    loop.time = SimpleNamespace(sleep=Clock().sleep)
+    loop.http_request_response = returning(loop.http_request_response, folder / "node-id")
+    connection.flwr_exit = told
+    sys.argv[0] = "flower-supernode"
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv.pop(1)))

@@ -1,0 +1,136 @@
+"""The process of a site: takes the SuperNode's tasks and answers them with the fedpurin installed here.
+
+    python -m fedpurin.engines.flower.worker SETTINGS.json
+
+It lives through all rounds. The order it is working on is kept in a private folder, so that a process
+started after a crash answers it, as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.client_app import Client
+from fedpurin.engines.flower.runtime import (
+    Bundle,
+    Door,
+    Order,
+    Reading,
+    Task,
+    Tasks,
+    Unavailable,
+    adopt,
+    bundle_hash,
+)
+from fedpurin.engines.flower.settings import SiteSettings
+
+APP = Path(__file__).with_name("app")
+APP_NAME, APP_VERSION = "fedpurin/fedpurin-federation", f"{records.VERSION}.0.0"
+READ_SECONDS = 2.0  # that a task's message may take before the next task is asked for
+SHORTEST_WAIT, LONGEST_WAIT = 0.05, 0.5  # between questions for work
+MAX_TRIES = 3  # processes that may die over one order
+
+log = logging.getLogger("fedpurin")
+
+
+class Worker:
+    def __init__(self, settings: SiteSettings, folder: Path) -> None:
+        self.client = Client(settings)
+        self.tasks = Tasks(Door(settings.address, settings.ca, settings.secret))
+        self.own = Bundle(APP_NAME, APP_VERSION, bundle_hash(APP))
+        self.folder = folder  # of the order at hand
+        self.readings: list[Reading] = []  # tasks whose message has not come in full yet
+
+    def run(self) -> None:
+        self.continue_order()
+        wait = SHORTEST_WAIT
+        while True:
+            if self.do_next():
+                wait = SHORTEST_WAIT
+            else:
+                time.sleep(wait)
+                wait = min(1.1 * wait, LONGEST_WAIT)
+
+    def continue_order(self) -> None:
+        """Answer what an earlier process had begun."""
+        saved = Order.load(self.folder)
+        if saved is None:
+            return
+        order, tries = saved
+        log.info("an earlier process ended over an order; this is try %d", tries + 1)
+        with Task(self.tasks.door, order.token) as task:
+            self.attempt(task, order, tries + 1)
+
+    def do_next(self) -> bool:
+        try:
+            reading = next((r for r in self.readings if r.done()), None)
+            if reading is None:
+                task = self.tasks.next()
+                if task is None:
+                    return False
+                reading = Reading(task)
+                self.readings.append(reading)
+                if not reading.done(READ_SECONDS):
+                    return True  # its message is still on its way; others need not wait for it
+            self.readings.remove(reading)
+            with reading as order:
+                self.attempt(reading.task, order, 1)
+            return True
+        except Unavailable as problem:  # the node is starting or restarting
+            log.debug("%s", problem)
+            return False
+
+    def attempt(self, task: Task, order: Order, tries: int) -> None:
+        adopt(order)
+        order.save(self.folder, tries)
+        problem: str | None
+        if tries > MAX_TRIES:
+            problem = f"its process died {MAX_TRIES} times over this message; is there enough memory?"
+        else:
+            problem = bundle_problem(order.bundle, self.own)
+        if problem:
+            reply, line = self.client.refuse(order.message, problem)
+        else:
+            reply, line = self.client.answer(order.message, order.run_config)
+        try:
+            sent = task.answer(order, reply)
+            if line:
+                self.client.note(line | ({} if sent else {"unsure": True}))
+        except Unavailable as lost:
+            log.warning("the reply could not be handed to the node: %s", lost)
+        finally:
+            Order.forget(self.folder)
+
+
+def bundle_problem(theirs: Bundle, own: Bundle) -> str | None:
+    """Why the server's app is not the one installed here. It is never run, but then its run is not ours."""
+    if theirs.name != own.name:
+        return (
+            f"the server wants to run the app {theirs.name}: this site answers with the installed fedpurin "
+            "only, and never runs what a server sends"
+        )
+    if theirs.version != own.version:
+        return (
+            f"the server's app is of version {theirs.version}, the installed one of {own.version}: install "
+            "the same fedpurin on both"
+        )
+    if theirs.hash != own.hash:
+        return (
+            f"the server's app has the hash {theirs.hash[:12]} instead of {own.hash[:12]}: it was changed, "
+            "or another Flower built it; install the same fedpurin and flwr on both"
+        )
+    return None
+
+
+def main(settings: Path) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    Worker(SiteSettings.load(settings), settings.parent / "order").run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

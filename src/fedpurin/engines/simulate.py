@@ -1,0 +1,43 @@
+"""Simulated federations: every transport that runs all clients for one driver in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedpurin.engines.driver import Driver, Watcher
+from fedpurin.engines.transport import Transport
+from fedpurin.errors import ConfigError
+from fedpurin.job import Job
+from fedpurin.plugins import load_object
+from fedpurin.runs.directory import RunDirectory
+
+TRANSPORTS = {
+    "inline": "fedpurin.engines.inline:InlineWorkers",
+    "local": "fedpurin.engines.local:LocalWorkers",
+    "ray": "fedpurin.engines.ray:RayWorkers",
+}
+
+
+def make_transport(job: Job) -> Transport:
+    """The transport that run.engine names: one of ours, or package.module:Class, called with the job."""
+    name = job.config.run.engine
+    transport = load_object(TRANSPORTS.get(name, name), ConfigError)(job)
+    if not isinstance(transport, Transport):
+        raise ConfigError(f"run.engine = {name!r} does not give a fedpurin.engines.transport.Transport")
+    return transport
+
+
+def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Start a new run in `path`; its result."""
+    job.check_data()
+    transport = make_transport(job)
+    with RunDirectory.create(path, job) as directory:
+        return Driver(job, directory, transport, watcher=watcher).run()
+
+
+def resume_run(path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Continue a run after its newest checkpoint, to the same bytes as if it had never stopped."""
+    directory, job = RunDirectory.reopen(path)
+    with directory:
+        return Driver(job, directory, make_transport(job), watcher=watcher).run()

@@ -1,0 +1,159 @@
+"""What moves messages between the hub and its clients. The driver knows no more of an engine than this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from torch import Tensor
+
+from fedpurin.engines.site import Site, State
+from fedpurin.engines.table import Spec, StateTable
+from fedpurin.errors import EngineError
+from fedpurin.job import Job
+from fedpurin.layout import Layout
+
+Tensors = dict[str, Tensor]
+Reply = Callable[[int], bytes | None]
+"""The bytes for a client, or None where there is nothing to say to it."""
+
+MAX_DEATHS = 3  # of workers at one and the same task
+
+ALLOCATOR = ":".join(
+    f"glibc.malloc.{setting}"
+    for setting in ("hugetlb=1", f"mmap_threshold={2**32}", f"trim_threshold={2**32}")
+)
+"""Workers keep the memory of one mini-batch for the next, in huge pages. Other C libraries ignore it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a client's task came to nothing, and whom that concerns."""
+
+    reason: str
+    concerns: Literal["client", "state", "run"]
+    """client: this one alone, as when its training diverged; state: it has lost the state that the server
+    counts on; run: every client would meet it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one client's task."""
+
+    client: int
+    meta: bytes = b""
+    upload: bytes | None = None
+    digest: str = ""
+    failure: Failure | None = None
+
+
+class Transport:
+    """A way to reach clients. Enter it before the first round; leaving it ends its processes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        return None
+
+    def initialise(self) -> None:
+        """Give every client its initial state."""
+
+    def gather(self, asked: list[int], *, first: bool) -> list[int]:
+        """Those of the clients that can be asked now; `first`: this run has not asked anybody yet."""
+        return asked
+
+    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
+        """Do one task per client ("work" or "finish") and yield one outcome for each, as they come.
+
+        The state after a task is not the client's state until `keep(client)` is called, which must
+        happen before the next outcome is taken.
+        """
+        raise NotImplementedError
+
+    def keep(self, client: int) -> None:
+        """Make the last yielded outcome's state the state of its client."""
+
+    def parts(self) -> dict[str, Tensors]:
+        """What a checkpoint must hold of the clients; nothing where they keep their states themselves."""
+        return {}
+
+    def restore(self, parts: dict[str, Tensors]) -> None:
+        """Go on from the parts of a checkpoint."""
+
+    def models(self) -> Iterator[tuple[int, Tensors]]:
+        """The final models by client; none where they stay with the clients."""
+        yield from ()
+
+
+@dataclass
+class Task:
+    op: str
+    client: int
+    t: int
+    reply: bytes | None = None
+    started: bool = False
+    deaths: int = 0
+
+    def start(self, reply: Reply) -> None:
+        """Fetch the reply, once only: it is sent and counted once, however many workers die over it."""
+        if not self.started:
+            self.reply, self.started = reply(self.client), True
+
+
+class Pool(Transport):
+    """Workers with the states of all clients in one table of shared memory. `work` is the engine's own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __enter__(self) -> Self:
+        self.spec = Spec.of(Site(self.job).initial_state(0))
+        self.table = StateTable(self.spec, self.job.config.run.clients)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.table.close()
+
+    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+        """Do the tasks, starting them in the given order."""
+        raise NotImplementedError
+
+    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
+        samples = self.job.train_samples()
+        longest_first = sorted(clients, key=lambda client: (-samples[client], client))  # workers end together
+        return self.work([Task(op, client, t) for client in longest_first], reply)
+
+    def initialise(self) -> None:
+        tasks = [Task("initial", client, 0) for client in range(self.table.n)]
+        for outcome in self.work(tasks, lambda client: None):
+            if outcome.failure:
+                raise EngineError(outcome.failure.reason)
+            self.keep(outcome.client)
+
+    def parts(self) -> dict[str, Tensors]:
+        return {"clients": self.table.rows}
+
+    def restore(self, parts: dict[str, Tensors]) -> None:
+        self.table.restore(parts["clients"])
+
+    def models(self) -> Iterator[tuple[int, Tensors]]:
+        for client in range(self.table.n):
+            yield client, named_model(self.job.layout, {k: v[client] for k, v in self.table.rows.items()})
+
+
+def named_model(layout: Layout, state: State) -> Tensors:
+    """Parameters and buffers by name, as `load_state_dict` wants them."""
+    named = {
+        layer.name: state["weights"][layer.start : layer.start + layer.size].view(layer.shape).clone()
+        for layer in layout.layers
+    }
+    return named | {k.removeprefix("buffer."): v.clone() for k, v in state.items() if k.startswith("buffer.")}
+
+
+def failure_of(answer: dict[str, Any], client: int, t: int) -> Failure:
+    """What a worker reported instead of a result."""
+    if answer["concerns"] == "bug":
+        return Failure(f"client {client} failed in round {t}:\n{answer['message']}", "run")
+    return Failure(answer["message"], answer["concerns"])

@@ -1,0 +1,98 @@
+"""A whole federation on this machine: what `fedpurin run --engine flower` and `fedpurin federation up` do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedpurin.engines.driver import Watcher
+from fedpurin.engines.flower.settings import functions_named
+from fedpurin.engines.flower.terms import Terms
+from fedpurin.federation.cluster import Cluster, Traffic
+from fedpurin.federation.launch import Event, federation_folder, launch
+from fedpurin.job import Job
+from fedpurin.runs.directory import RunDirectory
+
+OnEvent = Callable[[Event], None]
+
+
+def run_job(job: Job, path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
+    """Start a new run in `path` between real processes; its result."""
+    if not options.get("data"):
+        job.check_data()
+    RunDirectory.create(path, job).close()
+    return _drive(job, path, watcher or Watcher(), **options)
+
+
+def resume_run(path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
+    """Continue a run of this engine after its newest checkpoint."""
+    directory, job = RunDirectory.reopen(path)
+    directory.close()
+    return _drive(job, path, watcher or Watcher(), **options)
+
+
+def _drive(
+    job: Job,
+    path: Path,
+    watcher: Watcher,
+    *,
+    terms: Terms | None = None,
+    data: list[str] | None = None,
+    on_event: OnEvent = lambda event: None,
+    on_traffic: Callable[[Traffic], None] | None = None,
+) -> dict[str, Any]:
+    clients = job.config.run.clients
+    folder = federation_folder(path)
+    translate = _Translator(job, path, watcher)
+    allow = tuple(functions_named(job.config.as_dict()))  # server and sites are the same person's here
+    with Cluster(folder, clients, data=data, allow=allow) as cluster:
+        run = launch(cluster.link, path, job.config, terms or Terms.of(clients))
+        run.tended.append(cluster.tend)
+        for event in run.follow():
+            on_event(event)
+            translate(event)
+        if on_traffic:
+            on_traffic(cluster.link.traffic(run.flower_id))
+    _collect_models(cluster, path)
+    shutil.rmtree(folder)
+    return dict(json.loads((path / "result.json").read_text()))
+
+
+def _collect_models(cluster: Cluster, path: Path) -> None:
+    """The sites' models go where a simulated run has them; here all sites are on one machine."""
+    (path / "models").mkdir(exist_ok=True)
+    for client in range(cluster.clients):
+        for model in cluster.site_folder(client).glob("*/model.safetensors"):
+            shutil.move(model, path / "models" / f"client-{client:04d}.safetensors")
+
+
+class _Translator:
+    """Tells a Watcher of the engine-independent kind what the events say."""
+
+    def __init__(self, job: Job, path: Path, watcher: Watcher) -> None:
+        self.job, self.path, self.watcher = job, path, watcher
+        self.replies, self.asked, self.lines_seen = 0, 0, 0
+        self.running = False
+
+    def __call__(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "round":
+            if not self.running:
+                self.running = True
+                self.watcher.start(self.job, self.path, event["round"] - 1)
+                self.lines_seen = len(self._read("ledger.jsonl"))
+            self.replies, self.asked = 0, event["asked"]
+        elif kind in ("reply", "failed") and self.running:
+            self.replies += 1
+            done = min(self.replies, self.asked)
+            self.watcher.client_done(event["round"], event["client"], done, self.asked)
+        elif kind in ("round_done", "done") and self.running:
+            ledger = self._read("ledger.jsonl")
+            self.watcher.round_done(self._read("metrics.jsonl")[-1], ledger[self.lines_seen :])
+            self.lines_seen = len(ledger)
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.path / name).read_text().splitlines()]

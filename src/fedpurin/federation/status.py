@@ -1,0 +1,128 @@
+"""Who takes part in a run, and how it goes: from the files of its run directory, while it runs and after.
+
+No torch here: the command and the dashboard ask often.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedpurin.errors import RunError
+from fedpurin.federation.launch import federation_folder, new_lines
+
+
+@dataclass
+class Member:
+    client: int
+    connected: bool = False
+    revoked: bool = False
+    last_seen: float | None = None  # seconds since 1970
+    rounds: int = 0  # with an accepted upload
+    up: int = 0  # bytes
+    down: int = 0
+    failures: int = 0
+    last_failure: str = ""
+    accuracy: float | None = None  # of the last upload
+
+
+@dataclass
+class Status:
+    state: str  # waiting, running, done, stopped
+    round: int
+    of: int
+    accuracy: list[float | None] = field(default_factory=list)  # mean per round
+    members: list[Member] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)  # the last things that happened
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_status(run: Path) -> Status:
+    """Raises RunError where there is no run."""
+    from fedpurin.runs.directory import stored_config
+
+    if not (run / "config.toml").exists():
+        raise RunError(f"{run} is not a run directory; give the --out of `fedpurin federation server`")
+    config = stored_config(run)
+    status = Status("stopped", 0, config.run.rounds)
+    seats = {client: Member(client) for client in range(config.run.clients)}
+    _read_metrics(run, status, seats)
+    for line in new_lines(run / "ledger.jsonl", 0)[0]:
+        member = seats[line["client"]]
+        amount = sum(line["bytes"].values())
+        if line["direction"] == "up":
+            member.up += amount
+        else:
+            member.down += amount
+    _read_events(run, status, seats)
+    if (run / "result.json").exists():
+        status.state = "done"
+    status.members = list(seats.values())
+    return status
+
+
+def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
+    for record in new_lines(run / "metrics.jsonl", 0)[0]:
+        if record.get("final"):
+            continue
+        status.round = record["round"]
+        scores = record["upload"]["accuracy"]
+        known = [score for score in scores if score is not None]
+        status.accuracy.append(sum(known) / len(known) if known else None)
+        for client, score in zip(record["clients"], scores, strict=True):
+            seats[client].rounds += 1
+            seats[client].accuracy = score
+        for failure in record["failed"]:
+            seats[failure["client"]].failures += 1
+            seats[failure["client"]].last_failure = failure["reason"]
+
+
+def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
+    from fedpurin.federation.progress import describe
+
+    events = new_lines(federation_folder(run) / "events.jsonl", 0)[0]
+    for event in events:
+        kind = event["event"]
+        if kind in ("started", "waiting"):
+            status.state = "waiting" if kind == "waiting" or status.state == "stopped" else status.state
+        elif kind == "round":
+            status.state = "running"
+        elif kind == "error":
+            status.state = "stopped"
+        member = seats.get(event.get("client", -1))
+        if member is None:
+            continue
+        if kind in ("joined", "reply"):
+            member.connected, member.revoked, member.last_seen = True, False, event.get("at")
+        elif kind in ("left", "revoked", "replaced"):
+            member.connected, member.revoked = False, kind == "revoked"
+    if status.state == "stopped":
+        for member in seats.values():
+            member.connected = False
+    told = [line for event in events[-200:] if (line := describe(event, run))]
+    status.log = told[-12:]
+
+
+def table(status: Status) -> list[str]:
+    """The status as lines of text."""
+    lines = [f"{status.state}, round {status.round} of {status.of}"]
+    header = f"{'client':>6} {'connected':>10} {'last seen':>10} {'rounds':>7} {'sent':>13} {'received':>13}"
+    lines.append(f"{header} {'failures':>9}")
+    for member in status.members:
+        seen = "-" if member.last_seen is None else f"{max(0, time.time() - member.last_seen):.0f} s ago"
+        connected = "revoked" if member.revoked else "yes" if member.connected else "no"
+        lines.append(
+            f"{member.client:>6} {connected:>10} {seen:>10} {member.rounds:>7} {member.up:>13,} "
+            f"{member.down:>13,} {member.failures:>9}  {member.last_failure}".rstrip()
+        )
+    return lines
+
+
+def as_text(run: Path, *, as_json: bool) -> list[str]:
+    status = read_status(run)
+    return [json.dumps(status.to_json(), indent=1)] if as_json else table(status)

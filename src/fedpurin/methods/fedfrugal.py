@@ -1,0 +1,144 @@
+"""FedFrugal: the signs of the largest changes, both ways, and a personal model that costs nothing to send.
+
+The common model b = b0 + c; b0 comes from the seed. Batch norm never travels.
+
+client   start from b, train;  end = mean of the iterates of the last epoch
+         u = end - b + residual;  send the largest `up` share of u per layer
+         residual = u - what the server decodes of it
+         o = steady * o + (1 - steady) * (end - b);  the personal model is b + o, its batch-norm statistics
+         measured anew over the client's own samples
+server   r += weighted mean of the decoded u;  send the largest `down` share of r per layer to everybody
+         c += what the clients decode of it;  r -= the same
+
+What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
+is sent later. A client that missed an aggregation gets c itself, exactly, wherever it changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.core.masks import largest
+from fedpurin.core.merge import weighted_mean
+from fedpurin.layout import Layout, Selection
+from fedpurin.messages import Delivery, Known, Message, Uploads
+from fedpurin.methods.base import Ending, Fit, Method
+from fedpurin.methods.state import ServerState, TensorState
+from fedpurin.settings import setting
+
+
+@dataclass(frozen=True)
+class Offsets(TensorState):
+    """What a client keeps beside its personal model, all over the exchanged parameters."""
+
+    initial: Tensor  # [n, d]: b0
+    change: Tensor  # [n, d]: c, as far as the client knows it
+    residual: Tensor  # [n, d]: what it has not sent yet
+    offset: Tensor  # [n, d]: o, zero before the first training
+
+
+@dataclass(frozen=True)
+class Common(ServerState):
+    change: Tensor  # [d]: c
+    residual: Tensor  # [d]: r
+    step: Tensor  # [d]: what the last aggregation sends, before rounding: the same bytes go to everybody
+    step_mask: Tensor  # uint8 [b]
+    changed: Tensor  # int32 [d]: the round in which c last changed there; 0: never
+    round: Tensor  # int64 [1]: the last aggregation; 0: none
+
+    def support(self) -> Tensor | None:
+        return self.change != 0
+
+
+@dataclass(frozen=True)
+class FedFrugal(Method[Offsets, Common]):
+    name: ClassVar[str] = "fedfrugal"
+    label: ClassVar[str] = "FedFrugal"
+    color: ClassVar[str] = "#6a3d9a"
+    dash: ClassVar[str] = "solid"
+    marker: ClassVar[str] = "star"
+    order: ClassVar[int] = 7
+    sends_updates: ClassVar[bool] = True
+    value_type: ClassVar[str] = "sign"
+
+    up: float = setting(0.1, "share of the update that is sent, per layer", above=0, most=1)
+    down: float = setting(0.2, "share of the common model's change that is sent, per layer", above=0, most=1)
+    tail: int = setting(1, "last epochs whose iterates are averaged; 0: the last iterate", least=0)
+    refresh: bool = setting(True, "measure batch-norm statistics anew after training")
+    steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
+
+    def exchanged(self, layout: Layout) -> Tensor:
+        return layout.where("body", "head")
+
+    def ending(self) -> Ending:
+        return Ending(self.tail, self.refresh)
+
+    def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
+        initial_nd = selection.take(start_nD)
+        return Offsets(initial_nd, *(torch.zeros_like(initial_nd) for _ in range(3)))
+
+    def server(self, selection: Selection, clients: int, start_d: Tensor) -> Common:
+        zeros = torch.zeros_like(start_d)
+        nowhere = pack_bits(torch.zeros_like(start_d, dtype=torch.bool))
+        never = torch.zeros_like(start_d, dtype=torch.int32)
+        return Common(zeros, zeros, zeros, nowhere, never, torch.zeros(1, dtype=torch.int64))
+
+    def download(self, weights_nD: Tensor, delivery: Delivery, memory: Offsets) -> tuple[Tensor, Offsets]:
+        values_nd, told_nd = delivery.message.values_nd, delivery.message.support_nd
+        if delivery.last == delivery.aggregated:
+            change_nd = memory.change + values_nd
+        else:  # it missed something: these are values of c, not a step
+            change_nd = values_nd if told_nd is None else torch.where(told_nd, values_nd, memory.change)
+        personal_nd = memory.initial + change_nd + memory.offset
+        after = Offsets(memory.initial, change_nd, memory.residual, memory.offset)
+        return delivery.selection.put(weights_nD, personal_nd), after
+
+    def start(self, weights_nD: Tensor, selection: Selection, memory: Offsets) -> Tensor:
+        return selection.put(weights_nD, memory.initial + memory.change)
+
+    def in_use(self, fit: Fit, memory: Offsets) -> tuple[Tensor | None, Offsets]:
+        start_nd = fit.selection.take(fit.start_nD)
+        offset_nd = fit.selection.take(fit.end_nD) - start_nd
+        mixed_nd = self.steady * memory.offset + (1 - self.steady) * offset_nd
+        first_n1 = (memory.offset == 0).all(1, keepdim=True)
+        offset_nd = torch.where(first_n1, offset_nd, mixed_nd)
+        after = Offsets(memory.initial, memory.change, memory.residual, offset_nd)
+        return (fit.selection.put(fit.end_nD, start_nd + offset_nd) if self.steady else None), after
+
+    def upload(self, fit: Fit, memory: Offsets) -> tuple[Message | None, Offsets]:
+        update_nd = fit.selection.take(fit.end_nD) - fit.selection.take(fit.start_nD) + memory.residual
+        mask_nd = largest(update_nd, fit.selection.sizes, self.up)
+        after = Offsets(memory.initial, memory.change, update_nd, memory.offset)
+        return Message(torch.where(mask_nd, update_nd, 0.0), support_nd=mask_nd), after
+
+    def sent(self, memory: Offsets, message: Message, received_nd: Tensor) -> Offsets:
+        return Offsets(memory.initial, memory.change, memory.residual - received_nd, memory.offset)
+
+    def aggregate(self, server: Common, uploads: Uploads, t: int) -> Common:
+        residual = server.residual + weighted_mean(uploads.values_nd, uploads.samples_n)
+        mask = largest(residual[None], uploads.selection.sizes, self.down)
+        step = torch.where(mask, residual[None], 0.0)
+        received = uploads.rounded(Message(step, support_nd=mask))[0]
+        return Common(
+            change=server.change + received,
+            residual=residual - received,
+            step=step[0],
+            step_mask=pack_bits(mask[0]),
+            changed=torch.where(mask[0], t, server.changed).to(torch.int32),
+            round=torch.tensor([t]),
+        )
+
+    def reply(self, server: Common, client: int, known: Known) -> Message | None:
+        if not server.round:
+            return None
+        if known.round == int(server.round):
+            mask = unpack_bits(server.step_mask, len(server.step))[None]
+            return Message(server.step[None], support_nd=mask)
+        # it knows the aggregations before the round of its last upload, or none at all
+        mask = (server.changed >= max(known.round, 1))[None]
+        return Message(torch.where(mask, server.change[None], 0.0), support_nd=mask, exact=True)

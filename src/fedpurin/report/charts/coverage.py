@@ -1,0 +1,72 @@
+"""The share of critical parameters per layer, over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedpurin.report.chart import Chart, Definition, Missing, View
+from fedpurin.report.groups import Group, focus_first
+from fedpurin.report.marks import Axis, Heat, Panel, Picture
+from fedpurin.report.series import method_control, round_axis, short_names, spread
+from fedpurin.report.units import percent
+from fedpurin.runs.run import Floats
+
+MAX_COLUMNS = 150
+
+
+def build(groups: Sequence[Group]) -> Chart | Missing:
+    able = {group.id: group for group in groups if any(run.kept()[0] for run in group.runs)}
+    if not able:
+        return Missing("none of these methods selects critical parameters (FedCAC and FedPURIN do)")
+    note = "Mean over clients, per exchanged layer in the model's order; on the right the last round's share."
+    if any(group.rounds > MAX_COLUMNS for group in able.values()):
+        note += f" {MAX_COLUMNS} rounds, evenly spaced, are shown."
+
+    def view(method: str) -> View:
+        group = able[method]
+        names, rounds, shares = kept_shares(group)
+        return View([_picture(group, names, rounds, shares)], _sentence(group, names, shares))
+
+    return Chart(view, [method_control(focus_first(list(able.values())))], note)
+
+
+def kept_shares(group: Group) -> tuple[list[str], list[int], Floats]:
+    """Layers, rounds shown, and shares [layers, rounds] averaged over the seeds."""
+    tables = [run.kept() for run in group.runs]
+    names = list(dict.fromkeys(name for layers, _ in tables for name in layers))
+    total = np.full((len(tables), len(names), group.rounds), np.nan)
+    for s, (layers, shares) in enumerate(tables):
+        for layer, row in zip(layers, shares, strict=True):
+            total[s, names.index(layer), : len(row)] = row
+    recorded = ~np.isnan(total)
+    mean = np.where(recorded, total, 0).sum(axis=0) / np.maximum(recorded.sum(axis=0), 1)
+    mean[~recorded.any(axis=0)] = np.nan
+    rounds = spread([t + 1 for t in range(group.rounds) if not np.isnan(mean[:, t]).all()], MAX_COLUMNS)
+    return names, rounds, mean[:, [t - 1 for t in rounds]]
+
+
+def _picture(group: Group, names: list[str], rounds: list[int], shares: Floats) -> Picture:
+    hover = "%{y}, round %{x}: %{z:.2%}"
+    heat = Heat(shares, "share of critical parameters", rounds, 0, 1, share=True, gaps=(0, 2), hover=hover)
+    last = ["" if np.isnan(share) else percent(share, 0) for share in shares[:, -1]]
+    y = Axis(names=short_names(names), reversed=True, grid=False)
+    panel = Panel(round_axis(rounds[-1], grid=False), y, [heat], right=last)
+    return Picture(f"{group.label}: critical parameters per layer", 160 + max(160, 26 * len(names)), [panel])
+
+
+def _sentence(group: Group, names: list[str], shares: Floats) -> str:
+    first, last = shares[:, 0], shares[:, -1]
+    moved = np.nan_to_num(last - first)
+    low, high = percent(np.nanmin(last)), percent(np.nanmax(last))
+    kept = f"{low} of every layer" if low == high else f"{low} to {high} of a layer"
+    text = f"{group.label} keeps {kept} in the last round"
+    far = int(np.abs(moved).argmax())
+    if abs(moved[far]) < 0.005:
+        return text + "; no layer has moved by more than half a point since the first."
+    way = "falls" if moved[far] < 0 else "rises"
+    return text + f"; {names[far]} {way} most, from {percent(first[far])} to {percent(last[far])}."
+
+
+CHART = Definition("coverage", "Critical parameters per layer", 90, build)

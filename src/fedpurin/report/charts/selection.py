@@ -1,0 +1,91 @@
+"""How often parameters are critical: never, sometimes, always, per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedpurin.report.chart import Chart, Definition, Missing, View
+from fedpurin.report.groups import Group, focus_first
+from fedpurin.report.marks import Axis, Bars, Mark, Panel, Picture
+from fedpurin.report.series import method_control, short_names
+from fedpurin.report.units import percent
+from fedpurin.runs.run import Floats, Run
+
+# From never to always: a sequence of lightness that also prints in grey.
+KINDS = {
+    "never": "#d55e00",
+    "≤ 1/4": "#d6e4f2",
+    "≤ 1/2": "#a8c8e4",
+    "≤ 3/4": "#6fa7d3",
+    "< all": "#3884bd",
+    "always": "#0a5c96",
+}
+Shares = tuple[list[str], Floats]  # layers, [layers, kinds]
+
+
+def build(groups: Sequence[Group]) -> Chart | Missing:
+    counted = {group.id: selection(group.runs[0]) for group in groups}
+    able = focus_first([group for group in groups if counted[group.id]] or list(groups))
+    shares = {group.id: counts for group in able if (counts := counted[group.id]) is not None}
+    if not shares:
+        return Missing("the runs have no coverage.safetensors, which only methods with masks write")
+    labels = {group.id: group.label for group in able}
+
+    def view(method: str) -> View:
+        label, (names, kinds) = labels[method], shares[method]
+        return View([_picture(label, names, kinds)], _sentence(label, names, kinds))
+
+    stored = able[0].runs[0].coverage() or {}
+    note = (
+        "Parameters by the share of rounds in which they were critical, "
+        f"counted for the first {len(stored.get('client_ids', ()))} clients, first seed."
+    )
+    return Chart(view, [method_control(able)], note)
+
+
+def selection(run: Run) -> Shares | None:
+    """Per exchanged layer, the shares of parameters critical in 0, up to 1/4, 1/2, 3/4, <1 and all rounds."""
+    stored = run.coverage()
+    layers = [layer for layer in run.layers if layer.get("exchanged")]
+    if stored is None or "client_counts" not in stored or not layers:
+        return None
+    counts_cd, rounds = stored["client_counts"], int(stored["rounds"][0])
+    if rounds < 1 or counts_cd.shape[1] != sum(layer["size"] for layer in layers):
+        return None
+    quarters = 1 + (4 * counts_cd.astype(np.int64) - 1) // rounds
+    kinds = np.where(counts_cd == 0, 0, np.where(counts_cd >= rounds, 5, quarters))
+    shares, start = [], 0
+    for layer in layers:
+        part = kinds[:, start : start + layer["size"]]
+        shares.append(np.bincount(part.ravel(), minlength=len(KINDS)) / part.size)
+        start += layer["size"]
+    return [layer["name"] for layer in layers], np.array(shares)
+
+
+def _picture(label: str, names: list[str], shares: Floats) -> Picture:
+    places = np.arange(len(names))
+    marks: list[Mark] = [
+        Bars(places, shares[:, k], kind, color, across=True, hover="%{y}: %{x:.1%} " + kind)
+        for k, (kind, color) in enumerate(KINDS.items())
+    ]
+    x = Axis("share of the layer", kind="share", range=(0, 1))
+    panel = Panel(x, Axis(names=short_names(names), reversed=True, grid=False), marks)
+    title = f"{label}: how often parameters are critical"
+    return Picture(title, 130 + max(150, 28 * len(names)), [panel])
+
+
+def _sentence(label: str, names: list[str], shares: Floats) -> str:
+    never, always = shares[:, 0], shares[:, -1]
+    worst = int(never.argmax())
+    most = percent(always.max())
+    if never[worst] == 0:
+        return f"{label}: every parameter was critical at least once; up to {most} of a layer always."
+    return (
+        f"{label}: {names[worst]} has the most parameters that were never critical, "
+        f"{percent(never[worst])}; {names[int(always.argmax())]} the most that always were, {most}."
+    )
+
+
+CHART = Definition("selection", "How often parameters are critical", 100, build)

@@ -1,0 +1,163 @@
+"""The cards and the results table, as data for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpurin.report.chart import Column, Row, Table
+from fedpurin.report.groups import Group, find, focus, last_name, rivals, tasks
+from fedpurin.report.series import gains
+from fedpurin.report.style import MOMENT_LABELS
+from fedpurin.report.units import duration, mib, percent, points
+
+
+@dataclass(frozen=True)
+class Card:
+    label: str
+    figure: str
+    explanation: str
+
+
+RANKED = ("best", "last", "last_rounds", "worst_client")
+
+
+def cards(groups: Sequence[Group], moment: str) -> list[Card]:
+    return [_setting_card(groups), *_accuracy_cards(groups, moment), _cost_card(groups)]
+
+
+def _setting_card(groups: Sequence[Group]) -> Card:
+    runs = [run for group in groups for run in group.runs]
+    seeds = len({run.seed for run in runs})
+    data = sorted({_data(run.config.get("data", {})) for run in runs})
+    text = f"{_span([run.planned_rounds for run in runs])} rounds, "
+    text += (data[0] if len(data) == 1 else f"{len(data)} settings") + (
+        f", {seeds} seeds" if seeds > 1 else ""
+    )
+    return Card("Federation", f"{_span([run.clients for run in runs])} clients", text)
+
+
+def _data(section: dict[str, Any]) -> str:
+    name = str(section.get("dataset", "unknown data"))
+    alpha = section.get("alpha")
+    dirichlet = str(section.get("partition", "dirichlet")).startswith("dirichlet")
+    return name + (f", alpha {alpha}" if alpha is not None and dirichlet else "")
+
+
+def _span(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _accuracy_cards(groups: Sequence[Group], moment: str) -> list[Card]:
+    measured = [group for group in groups if not np.isnan(group.last_mean(moment))]
+    if not measured:
+        return [Card("Accuracy", "not measured", "metrics were switched off")]
+    centre = focus(measured)
+    best = percent(_mean(centre.summary(moment, "best")))
+    rounds = f"mean of the last {centre.window} rounds" if centre.window > 1 else "the last round"
+    shown = percent(centre.last_mean(moment))
+    explanation = f"{rounds}; best {best}, picked on test data"
+    shown_cards = [Card(f"{centre.label}, {MOMENT_LABELS[moment]}", shown, explanation)]
+    top = max(rivals(centre, measured), key=lambda group: group.last_mean(moment))
+    if top is not centre:
+        shown_cards.append(Card("Highest", percent(top.last_mean(moment)), f"{top.label}, {rounds}"))
+    row = next((row for row in gains(groups, moment) if row.group is centre), None)
+    if row is not None:
+        people = f"{len(row.gain_n) - row.hurt} of {len(row.gain_n)} clients gain or stay, {row.hurt} lose"
+        shown_cards.append(Card(f"{centre.label} against Separate", points(float(row.gain_n.mean())), people))
+    return shown_cards
+
+
+def _cost_card(groups: Sequence[Group]) -> Card:
+    centre = focus(groups)
+    both = centre.mib("up") + centre.mib("down")
+    text = f"{mib(centre.mib('up'))} up, {mib(centre.mib('down'))} down"
+    dense = find(rivals(centre, groups), "fedavg")
+    if dense is not None and dense is not centre and (total := dense.mib("up") + dense.mib("down")):
+        saved = 100 * (1 - both / total)
+        text += f"; {abs(saved):.0f} % {'less' if saved >= 0 else 'more'} than FedAvg"
+    return Card(f"{centre.label}, per client and round", mib(both), text)
+
+
+def results(groups: Sequence[Group], moment: str) -> Table:
+    columns = [
+        Column("best", "Best *", "highest round mean; picked on test data"),
+        Column("best_round", "in round", "the round of the best"),
+        Column("last", "Last", "mean over clients in the last round"),
+        Column(
+            "last_rounds",
+            last_name(groups),
+            "mean of the last ten rounds, or of the last third of a short run",
+        ),
+        Column("worst_client", "Worst client", "lowest client accuracy in the last round"),
+        Column("gain", "vs. Separate", "mean gain of a client, percentage points"),
+        Column("hurt", "Hurt", "clients that do better alone"),
+        Column("up", "MiB ↑", "up, per client and round, every byte"),
+        Column("down", "MiB ↓", "down, per client and round, every byte"),
+        Column("up_paper", "paper ↑", "up by the paper's counting rule"),
+        Column("down_paper", "paper ↓", "down by the paper's counting rule"),
+        Column("seconds", "Time", "wall clock of all rounds"),
+    ]
+    highest = {(key, _top(cluster, moment, key)) for cluster in tasks(groups) for key in RANKED}
+    rows = []
+    for group in groups:
+        best = frozenset(key for key in RANKED if (key, group.id) in highest)
+        cells = _cells(group, groups, moment)
+        rows.append(Row(group.method, _label(group, groups), group.color, cells, best))
+    counts = {len(group.runs) for group in groups}
+    caption = f"Accuracy {MOMENT_LABELS[moment]}, in percent"
+    if max(counts) > 1:
+        caption += f"; mean ± standard deviation over {counts.pop() if len(counts) == 1 else 'the'} seeds"
+    return Table(
+        caption, [column for column in columns if any(row.cells.get(column.key) for row in rows)], rows
+    )
+
+
+def _label(group: Group, groups: Sequence[Group]) -> str:
+    label = group.label
+    if not all(run.complete for run in group.runs):
+        label += f" (stopped at round {min(run.rounds for run in group.runs if not run.complete)})"
+    if len({len(other.runs) for other in groups}) > 1:
+        label += f", {len(group.runs)} seed{'s' if len(group.runs) > 1 else ''}"
+    return label
+
+
+def _cells(group: Group, groups: Sequence[Group], moment: str) -> dict[str, str]:
+    cells = {key: _percent_spread(_values(group, moment, key)) for key in RANKED}
+    rounds = group.summary(moment, "best_round")
+    cells["best_round"] = str(int(rounds[0])) if len(rounds) == 1 else ""
+    gain = next((entry for entry in gains(groups, moment) if entry.group is group), None)
+    if gain is not None:
+        cells["gain"] = f"{gain.gain_n.mean():+.1f}".replace("-", "−")
+        cells["hurt"] = f"{gain.hurt} of {len(gain.gain_n)}"
+    for key in ("up", "down", "up_paper", "down_paper"):
+        value = group.mib(key)
+        cells[key] = f"{value:.2f}" if value >= 1 or value == 0 else f"{value:.3g}"
+    cells["seconds"] = duration(_mean([run.seconds() for run in group.runs]))
+    return cells
+
+
+def _values(group: Group, moment: str, key: str) -> list[float]:
+    return group.last_means(moment) if key == "last_rounds" else group.summary(moment, key)
+
+
+def _percent_spread(values: list[float]) -> str:
+    """Percent, with the sample standard deviation when there are several seeds."""
+    if not values:
+        return ""
+    text = f"{100 * _mean(values):.2f}"
+    return text + (f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
+
+
+def _top(cluster: Sequence[Group], moment: str, key: str) -> str | None:
+    """The group with the highest value; none where there is nothing to compare."""
+    means = {group.id: _mean(values) for group in cluster if (values := _values(group, moment, key))}
+    return max(means, key=lambda id: means[id]) if len(cluster) > 1 and means else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")

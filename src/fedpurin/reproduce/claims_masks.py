@@ -1,0 +1,235 @@
+"""The claims about masks and about what scoring costs, from counts of critical parameters and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpurin.reproduce.claims_table import Claim, undecided
+from fedpurin.reproduce.record import unpack_counts
+from fedpurin.reproduce.scales import PAPER_SETS, option, trains_as_published
+from fedpurin.reproduce.source import Source, column_label, describe_line, record_column
+from fedpurin.reproduce.store import Record
+from fedpurin.runs.setting import config_of, setting
+
+ENOUGH = 5  # rounds after beta that can show a movement
+SEEDS = 3
+LONG = 100  # rounds after which "never" begins to mean something
+FEW_SECONDS = 0.05  # share of training: "costs little"
+SHARED = 0.5  # clients agree where they share more than half of the variance of their counts
+RARELY = 0.1  # share of the rounds
+
+
+def mask_claims(source: Source) -> list[Claim]:
+    return [
+        _support_moves(source),
+        _nothing_unselected(source),
+        _layers_agree(source),
+        _lock_in(source),
+        _uniform_ends(source),
+        _cheap(source, "Scoring costs little beside training", "mask", 0.0),
+        _cheap(source, "The quadratic term costs little beside training", "mask_hessian", "mask"),
+    ]
+
+
+# The support of the global model
+
+
+def _support_moves(source: Source) -> Claim:
+    """Non-zero values of the global model outside a client's own mask: fewer after beta than at beta?"""
+    text = "The global model's support moves towards the clients' critical sets after beta"
+    records = [
+        r
+        for r in source.store.records()
+        if r.config.run.method == "fedpurin" and r.beta is not None and r.done > r.beta and _standard(r)
+    ]
+    if not records:
+        return undecided(text, "a run that goes on after beta")
+    record = max(records, key=_weight)
+    same = [r for r in records if r.setting == record.setting]
+    moves = [_outside(r) for r in same]
+    figure = "; ".join(
+        f"seed {r.config.run.seed}: {before:.1f} % of d outside a client's mask in round β = {r.beta}, "
+        f"{after:.1f} % in round {r.done}"
+        for r, (before, after) in zip(same, moves, strict=True)
+    )
+    long_enough = record.done - (record.beta or 0) >= ENOUGH and trains_as_published(record.config)
+    needs = (
+        _missing_seeds({r.config.run.seed for r in same})
+        if long_enough
+        else "a longer run of the paper's setting"
+    )
+    return Claim.of(text, figure, all(after < before for before, after in moves), needs, _where(record))
+
+
+def _weight(r: Record) -> tuple[bool, int, int, float]:
+    """Long after beta, large, long; at equal length the beta nearest to the paper's share."""
+    beta = r.beta or 0
+    return (r.done - beta >= ENOUGH, r.line["parameters"], r.done, -abs(beta / r.config.run.rounds - 0.5))
+
+
+def _outside(record: Record) -> tuple[float, float]:
+    """Percent of the exchanged parameters, in round beta and in the last."""
+    outside_t = 100 * np.array(record.line["bytes"]["outside"]) / record.line["exchanged"]
+    return float(outside_t[(record.beta or 1) - 1]), float(outside_t[-1])
+
+
+def _standard(record: Record) -> bool:
+    options = [option(record.config, name) for name in ("average", "noncritical", "score")]
+    return options == ["paper", "global", "gradient"]
+
+
+def _where(record: Record) -> str:
+    c = record.config
+    return f"{column_label(record_column(record))}, {c.model.name}, T = {c.run.rounds}"
+
+
+def _missing_seeds(seeds: set[int]) -> str:
+    return f"{SEEDS - len(seeds)} more seeds" if len(seeds) < SEEDS else ""
+
+
+# Counts
+
+
+def _counts(source: Source) -> list[dict[str, Any]]:
+    """The lines about the largest and longest counted setting of FedPURIN, one per seed."""
+    lines = [x for x in source.store.lines("coverage") if x["config"]["run"]["method"] == "fedpurin"]
+    if not lines:
+        return []
+    best = max(lines, key=lambda x: (sum(np.prod(y["shape"]) for y in x["layers"]), x["rounds"]))
+    return [x for x in lines if setting(x["config"]) == setting(best["config"])]
+
+
+def _needs(lines: Sequence[dict[str, Any]], rounds: int = 0) -> str:
+    """Three seeds of the paper's setting, at least so long."""
+    if not trains_as_published(config_of(lines[0]["config"])):
+        return "counts of the paper's setting"
+    short = min(line["rounds"] for line in lines) < rounds
+    parts = [_missing_seeds({line["config"]["run"]["seed"] for line in lines})]
+    parts += [f"counts over {rounds} rounds or more"] if short else []
+    return " and ".join(part for part in parts if part)
+
+
+def _counted(line: dict[str, Any]) -> str:
+    config = line["config"]
+    column = column_label((config["data"]["dataset"], config["data"]["alpha"]))
+    return f"{column}, {config['model']['name']}, {line['rounds']} rounds"
+
+
+def _nothing_unselected(source: Source) -> Claim:
+    text, lines = "No parameter stays unselected for ever", _counts(source)
+    if not lines:
+        return undecided(text, "counts of critical parameters")
+    never = 100 * float(np.mean([line["never"] for line in lines]))
+    chance = 100 * 0.5 ** lines[0]["rounds"]
+    figure = f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds"
+    figure += f" (independent coins: {chance:.2f} %)"
+    return Claim.of(text, figure, never == 0, _needs(lines, LONG), _counted(lines[0]))
+
+
+def _layers_agree(source: Source) -> Claim:
+    """Agreement: the squared correlation of two clients' counts is above one half; below, there is none."""
+    text, lines = "Convolutional layers agree across clients, the classifier does not", _counts(source)
+    pairs = [pair for line in lines if (pair := _agreement(line)) is not None]
+    if not pairs:
+        return undecided(text, "counts of critical parameters")
+    body, head = np.mean(pairs, axis=0)
+    figure = (
+        f"shared variance of counts (bar: {SHARED:g}): convolutions {body**2:.2f}, classifier {head**2:.2f}"
+    )
+    return Claim.of(text, figure, bool(body**2 > SHARED > head**2), _needs(lines), _counted(lines[0]))
+
+
+def _agreement(line: dict[str, Any]) -> tuple[float, float] | None:
+    body = [x["agreement"] for x in line["layers"] if len(x["shape"]) == 4 and x["agreement"] is not None]
+    head = [x["agreement"] for x in line["layers"] if x["kind"] == "head" and len(x["shape"]) == 2]
+    return (float(np.mean(body)), float(head[0])) if body and head and head[0] is not None else None
+
+
+def _lock_in(source: Source) -> Claim:
+    """If zeroed weights stayed zero, what is rarely critical would be zero in the global model too.
+
+    From the counts: how often the global model was not zero where a client's weight was rarely critical. From
+    the check of one client: how many of the weights that were zeroed come back after one more local training.
+    """
+    text = "(our explanation) masks lock in: a weight set to zero has score zero and stays zero"
+    parts, lines = [], _counts(source)
+    filled = [share for line in lines if (share := _filled_though_rare(line)) is not None]
+    if filled:
+        parts.append(
+            f"where a client's weight was critical in under {100 * RARELY:.0f} % of the rounds, the global "
+            f"model was not zero in {100 * float(np.mean(filled)):.0f} % of them"
+        )
+    checks = [x for x in source.store.lines("perturbation") if "lock_in" in x]
+    if checks:
+        line = max(checks, key=_size)
+        found = line["lock_in"]
+        parts.append(
+            f"of the weights zeroed by the batch score {100 * found['score_zero']:.1f} % have score zero "
+            f"after one more local training, {100 * found['selected_again']:.0f} % are critical again "
+            "(chance: 50 %)"
+        )
+        needs = "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
+        holds = found["score_zero"] > SHARED and found["selected_again"] < RARELY
+        return Claim.of(text, "; ".join(parts), holds, needs, describe_line(line))
+    return undecided(text, "check-perturbation", "; ".join(parts) or "nothing measured yet", "-")
+
+
+def _filled_though_rare(line: dict[str, Any]) -> float | None:
+    """Mean share of the rounds in which the global model was not zero, over the rarely critical."""
+    rows, rare = len(line["client_ids"]) + 1, []
+    for layer in line["layers"]:
+        if "counts" in layer:
+            counts = unpack_counts(layer["counts"], rows) / line["rounds"]
+            rare += [counts[-1][client < RARELY] for client in counts[:-1]]
+    values = np.concatenate(rare) if rare else np.zeros(0)
+    return float(values.mean()) if len(values) else None
+
+
+def _uniform_ends(source: Source) -> Claim:
+    """Flatness: entropy of the distribution of counts over that of a level one (1 = uniform)."""
+    text = "Selection is uniform in the pre-convolution and the last block, peaked in the middle"
+    lines = [line for line in _counts(source) if any(x["name"] == "pre_conv.weight" for x in line["layers"])]
+    if not lines:
+        return undecided(text, "counts of a ResNet of the paper")
+    names = [x["name"] for x in lines[0]["layers"] if "histogram" in x and x["kind"] != "head"]
+    flat = {name: float(np.mean([_flatness(line, name) for line in lines])) for name in names}
+    ends, middle = [flat[names[0]], flat[names[-1]]], [flat[name] for name in names[1:-1]]
+    figure = "flatness (1: uniform): " + ", ".join(
+        f"{n.removesuffix('.weight')} {v:.2f}" for n, v in flat.items()
+    )
+    return Claim.of(text, figure, min(ends) > max(middle), _needs(lines, LONG), _counted(lines[0]))
+
+
+def _flatness(line: dict[str, Any], name: str) -> float:
+    layer = next(x for x in line["layers"] if x["name"] == name)
+    clients = np.array(layer["histogram"][:-1], dtype=np.float64)
+    shares = clients.sum(axis=0) / clients.sum()
+    known = shares[shares > 0]
+    return float(-(known * np.log(known)).sum() / np.log(len(shares)))
+
+
+# Cost
+
+
+def _size(line: dict[str, Any]) -> tuple[bool, float]:
+    return _of_the_paper(line), float(line["seconds"]["training"])
+
+
+def _of_the_paper(line: dict[str, Any]) -> bool:
+    return line["config"]["data"]["dataset"] in PAPER_SETS
+
+
+def _cheap(source: Source, text: str, name: str, base: str | float) -> Claim:
+    """Seconds of `name`, less those of `base`, as a share of one round's local training."""
+    lines = [x for x in source.store.lines("perturbation") if name in x["seconds"]]
+    if not lines:
+        return undecided(text, "check-perturbation of this version")
+    line = max(lines, key=_size)
+    seconds = line["seconds"]
+    share = (seconds[name] - (seconds[base] if isinstance(base, str) else base)) / seconds["training"]
+    needs = "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
+    figure = f"{max(100 * share, 0):.1f} % of a round's local training"
+    return Claim.of(text, figure, share < FEW_SECONDS, needs, describe_line(line))

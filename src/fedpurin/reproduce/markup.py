@@ -1,0 +1,157 @@
+"""A table with the paper's numbers beside ours, as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+WORDS = 20  # text longer than this is aligned left
+SAME = 5e-3  # values this near are printed alike and share their rank
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measured value; `note` marks what is not comparable, such as an unfinished run."""
+
+    value: float
+    spread: float | None = None
+    paper: float | None = None
+    note: str = ""
+    rank: int = 0  # 1 best, 2 second, 0 neither
+
+    def parts(self) -> tuple[str, str, str]:
+        """Value, spread and comparison as plain text."""
+        spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
+        beside = ""
+        if self.paper is not None:
+            beside = f" ({self.paper:.2f}, {self.value - self.paper:+.2f})"
+        return f"{self.value:.2f}", spread, beside
+
+    def markdown(self) -> str:
+        value, spread, beside = self.parts()
+        marked = {1: f"**{value}**", 2: f"<u>{value}</u>"}.get(self.rank, value)
+        return f"{marked}{spread}{beside}{' ' + self.note if self.note else ''}"
+
+    def latex(self) -> str:
+        value, spread, beside = self.parts()
+        marked = {1: f"\\textbf{{{value}}}", 2: f"\\underline{{{value}}}"}.get(self.rank, value)
+        text = marked + spread.replace("±", "$\\pm$") + beside.replace("-", "$-$")
+        return text + (f" {latex_text(self.note)}" if self.note else "")
+
+
+Item = Entry | str
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    header: list[str]
+    rows: list[list[Item]]  # the first item of a row is its name
+    notes: list[str]
+
+    def markdown(self) -> str:
+        columns = range(len(self.header))
+        lines = [_line(self.header), _line(["---" if self._has_words(i) else "---:" for i in columns])]
+        lines += [_line([i.markdown() if isinstance(i, Entry) else i for i in row]) for row in self.rows]
+        return "\n".join(lines + (["", *self.notes] if self.notes else [])) + "\n"
+
+    def _has_words(self, column: int) -> bool:
+        return column == 0 or any(
+            len(str(row[column])) > WORDS for row in self.rows if isinstance(row[column], str)
+        )
+
+    def latex(self) -> str:
+        body = [_latex_row(self.header), "\\midrule"]
+        body += [
+            _latex_row([i.latex() if isinstance(i, Entry) else i for i in row], plain=row)
+            for row in self.rows
+        ]
+        return "\n".join(
+            [
+                "% needs \\usepackage{booktabs}",
+                "\\begin{table}",
+                f"\\caption{{{latex_text(' '.join([self.title, *self.notes]))}}}",
+                f"\\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
+                "\\toprule",
+                *body,
+                "\\bottomrule",
+                "\\end{tabular}",
+                "\\end{table}",
+                "",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Paragraphs:
+    """Text with numbers from the store, where a table would say less."""
+
+    lines: list[str]
+
+    def markdown(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def latex(self) -> str:
+        return "\n\n".join(latex_text(line) for line in self.lines) + "\n"
+
+
+def _line(items: Sequence[str]) -> str:
+    return "| " + " | ".join(item.replace("|", "\\|") for item in items) + " |"
+
+
+def _latex_row(items: Sequence[str], plain: Sequence[Item] | None = None) -> str:
+    """Entries are LaTeX already; text is escaped."""
+    kinds = plain or items
+    return (
+        " & ".join(
+            item if isinstance(kind, Entry) else latex_text(item)
+            for item, kind in zip(items, kinds, strict=True)
+        )
+        + " \\\\"
+    )
+
+
+def latex_text(text: str) -> str:
+    special = {
+        "\\": "\\textbackslash{}",
+        "%": "\\%",
+        "_": "\\_",
+        "&": "\\&",
+        "#": "\\#",
+        "{": "\\{",
+        "}": "\\}",
+        "`": "",
+        "*": "",
+        "α": "$\\alpha$",
+        "β": "$\\beta$",
+        "τ": "$\\tau$",
+        "±": "$\\pm$",
+        "†": "$\\dagger$",
+        "−": "$-$",
+        "<u>": "",
+        "</u>": "",
+        "≥": "$\\ge$",
+    }
+    for old in ("<u>", "</u>"):
+        text = text.replace(old, "")
+    return "".join(special.get(letter, letter) for letter in text)
+
+
+def rank_columns(rows: list[list[Item]], *, low_is_good: Sequence[int] = ()) -> list[list[Item]]:
+    """Mark best and second in every column; entries with a note are shown but not ranked."""
+    marked = [list(row) for row in rows]
+    for column in range(1, max((len(row) for row in rows), default=0)):
+        found = [(row, row[column]) for row in marked if isinstance(row[column], Entry)]
+        ranked = [(row, e) for row, e in found if isinstance(e, Entry) and not e.note]
+        if len(ranked) < 2:
+            continue
+        sign = 1 if column in low_is_good else -1
+        levels: list[float] = []
+        for value in sorted({e.value for _, e in ranked}, key=lambda v: sign * v):
+            if not levels or abs(value - levels[-1]) >= SAME:
+                levels.append(value)
+        for row, entry in ranked:
+            for place, level in enumerate(levels[:2], start=1):
+                if abs(entry.value - level) < SAME:
+                    row[column] = replace(entry, rank=place)
+    return marked

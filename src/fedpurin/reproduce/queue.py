@@ -1,0 +1,231 @@
+"""`fedpurin reproduce queue`: use idle hours. Cells by priority from queue.toml, one after the other.
+
+It works at low priority, continues what was interrupted, stores each finished cell at once, and what it has
+of an unfinished one when it is stopped (time is up, Ctrl-C, SIGTERM). Then figures and documents are renewed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedpurin.errors import ConfigError, FedpurinError, RunError
+from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
+from fedpurin.reproduce.scales import Request, read_changes
+from fedpurin.reproduce.store import Store
+from fedpurin.runs.run import is_run, load_run
+from fedpurin.runs.setting import Cell
+
+LOWEST_PRIORITY = 19
+KEYS = {"name", "question", "method", "scale", "dataset", "alpha", "seeds", "rounds", "set", "coverage"}
+DOCUMENT_KEYS = {"files", "figures", "out"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One entry of the queue: a setting, its seeds, and the question it answers."""
+
+    name: str
+    question: str
+    cells: list[Cell]
+    coverage: bool
+    waits: str  # why it cannot be run yet; "" when it can
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What is made anew from the store; paths from the folder that holds the experiments."""
+
+    files: list[str]
+    figures: list[str]  # reproduce's words
+    out: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    folder: Path  # experiments
+    wanted: list[Wanted]
+    documents: Documents
+
+    @classmethod
+    def load(cls, folder: Path) -> Queue:
+        file = folder / "queue.toml"
+        try:
+            table = tomllib.loads(file.read_text("utf-8"))
+        except OSError as problem:
+            raise ConfigError(
+                f"cannot read {file} ({problem.strerror}); write it ([[cell]] entries with name, method, "
+                "dataset, alpha, rounds, seeds, set), or name its folder: --experiments DIR"
+            ) from problem
+        except tomllib.TOMLDecodeError as problem:
+            raise ConfigError(f"{file} is not valid TOML: {problem}") from problem
+        documents = table.get("documents", {})
+        _known(documents, DOCUMENT_KEYS, f"{file}, [documents]")
+        wanted = [
+            _wanted(entry, f"{file}, cell {number}") for number, entry in enumerate(table.get("cell", []), 1)
+        ]
+        shown = Documents(documents.get("files", []), documents.get("figures", []), documents.get("out", "."))
+        return cls(folder, wanted, shown)
+
+    def steps(self, store: Store, runs: Path, workers: int) -> list[tuple[Wanted, Step]]:
+        """What is left, in the order of the file; a cell that two entries want comes once."""
+        found: dict[str, tuple[Wanted, Step]] = {}
+        for wanted in self.wanted:
+            for step in plan(wanted.cells, store, runs, workers, "coverage" if wanted.coverage else ""):
+                found.setdefault(step.cell.key, (wanted, step))
+        return list(found.values())
+
+
+def _wanted(entry: dict[str, Any], where: str) -> Wanted:
+    _known(entry, KEYS, where)
+    for key in ("name", "method"):
+        if not isinstance(entry.get(key), str):
+            raise ConfigError(f"{where} needs a {key}")
+    name, question = entry["name"], str(entry.get("question", ""))
+    cells, waits = [], ""
+    try:
+        request = Request(
+            scale=entry.get("scale", "paper"),
+            datasets=(entry.get("dataset", "cifar-10"),),
+            methods=(entry["method"],),
+            rounds=entry.get("rounds"),
+            changes=read_changes(entry.get("set", [])),
+        )
+        for seed in entry.get("seeds", [1]):
+            alpha = float(entry.get("alpha", 0.5))
+            cells.append(Cell(request.config(request.datasets[0], alpha, seed, entry["method"]), name))
+    except ConfigError as problem:  # a method or setting that this version does not have yet
+        cells, waits = [], str(problem)
+    return Wanted(name, question, cells, bool(entry.get("coverage")), waits)
+
+
+def _known(entry: dict[str, Any], keys: set[str], where: str) -> None:
+    if unknown := set(entry) - keys:
+        raise ConfigError(
+            f"{where}: unknown {', '.join(sorted(unknown))}; it accepts {', '.join(sorted(keys))}"
+        )
+
+
+def show(queue: Queue, steps: list[tuple[Wanted, Step]], means: Means) -> None:
+    for wanted in queue.wanted:
+        if wanted.waits:
+            means.say(f"  {wanted.name}: waits: {wanted.waits}")
+    for wanted, step in steps:
+        state = f"continues after round {step.done}" if step.done else "new"
+        means.say(
+            f"  {wanted.name}: {step.cell.key}, {state}, about {clock(step.seconds)}; {wanted.question}"
+        )
+    means.say(f"{len(steps)} to run, about {clock(sum(step.seconds for _, step in steps))} in all.")
+
+
+def work(queue: Queue, store: Store, runs: Path, means: Means, minutes: float | None) -> bool:
+    """Carry out the queue until it is empty or the time is up. Whether anything new is in the store."""
+    news = False
+    with _alone(store), _stops():
+        os.nice(LOWEST_PRIORITY - os.nice(0))
+        until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+        means = Means(means.console, means.workers, means.data_dir, until)
+        for wanted, step in queue.steps(store, runs, means.workers):
+            if time.monotonic() > until:
+                means.say("the time is up")
+                break
+            means.say(f"{wanted.name}: {step.cell.key}")
+            try:
+                carry_out(step, store, means, ["norms", *(["coverage"] if wanted.coverage else [])])
+                news = True
+            except KeyboardInterrupt as stop:
+                news |= _store_unfinished(step, store, means)
+                means.say(
+                    "the time is up" if type(stop) is Stopped and time.monotonic() > until else "stopped"
+                )
+                break
+            except FedpurinError as problem:  # one cell that fails must not keep the others waiting
+                means.say(f"{wanted.name} failed: {problem}")
+    return news
+
+
+def _store_unfinished(step: Step, store: Store, means: Means) -> bool:
+    """What an interrupted cell has so far; its run directory may be lost with the machine."""
+    if not is_run(step.path) or not load_run(step.path).rounds:
+        return False
+    key = add_run(store, step.path, partial=True)
+    if key is not None:
+        means.say(f"{key}: stored as far as it came; the next queue continues it")
+    return key is not None
+
+
+@contextlib.contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    store.folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(store.folder / "queue.lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"another queue works on {store.folder}; wait for it or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _stops() -> Iterator[None]:
+    """SIGTERM stops as Ctrl-C does."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise Stopped
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def regenerate(queue: Queue, draw: Callable[[list[str], Path], None], update: Callable[[Path], None]) -> None:
+    """Figures and documents from the store; `draw` takes reproduce's words, `update` a Markdown file."""
+    base = queue.folder.resolve().parent
+    for words in queue.documents.figures:
+        draw(shlex.split(words), base / queue.documents.out)
+    for file in queue.documents.files:
+        update(base / file)
+
+
+def commit(queue: Queue) -> str:
+    """Commit the results and what was made from them; the message says which cells are finished."""
+    base = queue.folder.resolve().parent
+    paths = [queue.folder.resolve() / "results", *(base / file for file in queue.documents.files)]
+    paths += [base / queue.documents.out] if queue.documents.figures else []
+    words = [str(path) for path in paths if path.exists()]
+    if not _git(base, "status", "--porcelain", "--", *words):
+        return "nothing new to commit"
+    _git(base, "add", "--", *words)
+    runs = str(queue.folder.resolve() / "results" / "runs.jsonl")
+    added = _git(base, "diff", "--cached", "--unified=0", "--", runs)
+    keys = [line.split('"', 4)[3] for line in added.splitlines() if line.startswith('+{"key"')]
+    subject = f"Results of the queue: {len(keys)} run{'s' if len(keys) != 1 else ''}"
+    _git(base, "commit", "-m", subject, "-m", "\n".join(keys) or "documents made anew", "--", *words)
+    return f"committed: {subject}"
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"git {words[0]} failed in {folder}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()

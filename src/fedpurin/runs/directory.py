@@ -1,0 +1,317 @@
+"""The run directory: configuration, metrics, ledger, checkpoints; atomic and resumable.
+
+docs/run-directory.md describes the files. A checkpoint remembers how long metrics.jsonl and
+ledger.jsonl were, so that a resumed run cuts off what came after it and repeats those rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedpurin.config import Config
+from fedpurin.environment import environment
+from fedpurin.errors import RunError
+from fedpurin.files import sync, write_atomic, write_with
+from fedpurin.job import Job
+from fedpurin.runs.files import read_lines, read_toml
+from fedpurin.runs.run import load_run
+
+KEPT_BEFORE = 1  # checkpoints that stay beside a new one
+LOGS = ("metrics.jsonl", "ledger.jsonl")
+Tensors = dict[str, Tensor]
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+
+
+class RunDirectory:
+    """One run on disk. Only one process may write it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
+        self._lock = _lock(path)
+
+    @classmethod
+    def create(cls, path: Path, job: Job) -> RunDirectory:
+        files = {  # first of all: a model or data that do not fit must not leave half a directory
+            "environment.json": json.dumps(environment(job.config.run.workers), indent=1),
+            "layout.json": json.dumps(job.describe_layout()),
+            "clients.json": json.dumps(job.describe_clients()),
+        }
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                remedy = f"continue it with: fedpurin resume {path}" if _is_run(path) else "empty it"
+                raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
+            run = cls(path)
+            for name, text in files.items():
+                write_atomic(path / name, text)
+            for log in LOGS:
+                (path / log).touch()
+            (path / "checkpoints").mkdir()
+            write_atomic(path / "config.toml", job.config.to_toml())  # last: now it is a run
+        except OSError as problem:
+            raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        if not _is_run(path):
+            raise RunError(
+                f"{path} is not a run directory: it has no config.toml; start it anew with fedpurin run"
+            )
+        return cls(path)
+
+    @classmethod
+    def reopen(cls, path: Path) -> tuple[RunDirectory, Job]:
+        """A run that is to be continued, and its job, which must have kept its model and its clients."""
+        run = cls.open(path)
+        try:
+            if run.complete:
+                raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
+            job = Job.build(run.config())
+            run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
+            run._check("clients.json", job.describe_clients(), "the clients and their data")
+        except BaseException:
+            run.close()
+            raise
+        return run, job
+
+    def _check(self, name: str, now: dict[str, Any], what: str) -> None:
+        try:
+            then = json.loads((self.path / name).read_text())
+        except (OSError, ValueError):
+            raise RunError(
+                f"{self.path / name} is missing or damaged; start anew with fedpurin run"
+            ) from None
+        if then != json.loads(json.dumps(now)):
+            raise RunError(
+                f"{self.path}/config.toml no longer gives {what} of {name}; "
+                "undo the change, or start anew with fedpurin run"
+            )
+
+    def config(self) -> Config:
+        return Config.from_stored(read_toml(self.path / "config.toml"))
+
+    @property
+    def complete(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    # Logs
+
+    def append(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
+        with self._writing():
+            for log, lines in zip(LOGS, ([record], ledger_lines), strict=True):
+                with (self.path / log).open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def ledger_bytes(self) -> bytes:
+        return (self.path / "ledger.jsonl").read_bytes()
+
+    # Checkpoints
+
+    def checkpoint(self, t: int, parts: dict[str, Tensors]) -> None:
+        """Save every part as NAME.safetensors; the folder appears only when it is whole.
+
+        Old ones go first, all but the newest before this round: the new files then take over their memory in
+        the system's cache, which is several times faster than fresh memory.
+        """
+        folder = self.path / "checkpoints"
+        temporary, final = folder / f".round-{t:05d}.tmp", folder / f"round-{t:05d}"
+        with self._writing():
+            earlier = [old for old in self._checkpoints() if old < final]
+            for old in self._checkpoints():
+                if old not in earlier[-KEPT_BEFORE:]:
+                    shutil.rmtree(old)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            for name, tensors in parts.items():
+                save_file(tensors, temporary / f"{name}.safetensors")
+                sync(temporary / f"{name}.safetensors")
+            about = {
+                "round": t,
+                "lengths": {log: (self.path / log).stat().st_size for log in LOGS},
+                "checksums": {name: _checksum(temporary / f"{name}.safetensors") for name in parts},
+            }
+            write_atomic(temporary / "checkpoint.json", json.dumps(about))
+            temporary.rename(final)
+            sync(folder)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted((self.path / "checkpoints").glob("round-*"))
+
+    def rewind(self) -> tuple[int, dict[str, Tensors]]:
+        """Go back to the newest whole checkpoint: its round and parts; round 0 and nothing without one.
+
+        A damaged one gives way to the one before. Where none is left the run begins anew, and its
+        logs, which can still be read, are put aside. What cannot be read for now (permissions, a failing
+        disk) is an error that changes nothing. `warnings` says what happened.
+        """
+        with self._writing():
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+            for log in LOGS:
+                (self.path / log).touch()
+        for folder in reversed(self._checkpoints()):
+            try:
+                about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
+                parts = {name: _load(folder, name, crc) for name, crc in about["checksums"].items()}
+                done, lengths = int(about["round"]), {log: int(about["lengths"][log]) for log in LOGS}
+                self._check_lengths(lengths)
+            except (FileNotFoundError, *DAMAGED) as problem:
+                self.warnings.append(f"the checkpoint {folder} is damaged ({problem}); trying the one before")
+                continue
+            except OSError as problem:
+                raise RunError(
+                    f"cannot read the checkpoint {folder}: {problem.strerror}; nothing was changed; make it "
+                    f"readable, then: fedpurin resume {self.path}"
+                ) from problem
+            with self._writing():
+                for log in LOGS:
+                    os.truncate(self.path / log, lengths[log])
+            return done, parts
+        self._begin_anew()
+        return 0, {}
+
+    def _check_lengths(self, lengths: dict[str, int]) -> None:
+        for log in LOGS:
+            if (self.path / log).stat().st_size < lengths[log]:
+                raise ValueError(f"{log} is shorter than when it was made")
+
+    def _begin_anew(self) -> None:
+        """Empty logs. Old ones stay beside them, unless they hold no more than a checkpoint would repeat."""
+        expected = not self.warnings and self._last_round() <= self.config().run.checkpoint_every
+        with self._writing():
+            for log in LOGS:
+                file = self.path / log
+                if not expected and file.stat().st_size:
+                    aside = _unused(self.path / f"{log}.bak")
+                    file.rename(aside)
+                    self.warnings.append(
+                        f"no whole checkpoint is left: begins anew; {log} is kept as {aside}"
+                    )
+                write_atomic(file, "")
+
+    def _last_round(self) -> int:
+        """The last round that metrics.jsonl holds a whole line of."""
+        return max((int(line.get("round", 0)) for line in read_lines(self.path / LOGS[0])), default=0)
+
+    # The end
+
+    def save_model(self, client: int, tensors: Tensors) -> None:
+        folder = self.path / "models"
+        with self._writing():
+            folder.mkdir(exist_ok=True)
+            write_with(folder / f"client-{client:04d}.safetensors", lambda p: save_file(tensors, p))
+
+    def save_tensors(self, name: str, tensors: Tensors) -> None:
+        with self._writing():
+            write_with(self.path / f"{name}.safetensors", lambda p: save_file(tensors, p))
+
+    def finish(self, digests: dict[int, str], clients: int) -> dict[str, Any]:
+        """Write result.json from what the directory holds; without it the run counts as unfinished."""
+        missing = [client for client in range(clients) if client not in digests]
+        summary = load_run(self.path).summary
+        digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
+        result = {**summary, "digest": digest, "missing_clients": missing}
+        with self._writing():
+            write_atomic(self.path / "result.json", json.dumps(result, indent=1))
+        return result
+
+    @contextlib.contextmanager
+    def _writing(self) -> Any:
+        try:
+            yield
+        except OSError as problem:
+            raise RunError(
+                f"cannot write to {self.path}: {problem.strerror}; "
+                f"make room, then: fedpurin resume {self.path}"
+            ) from problem
+
+
+def stored_config(path: Path) -> Config:
+    """The configuration of a run that nobody is writing at the moment."""
+    directory = RunDirectory.open(path)
+    try:
+        return directory.config()
+    finally:
+        directory.close()
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.toml").is_file()
+
+
+def _checksum(file: Path) -> int:
+    """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
+    crc = 0
+    with file.open("rb") as content:
+        while piece := content.read(2**20):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+def _load(folder: Path, name: str, crc: int) -> Tensors:
+    file = folder / f"{name}.safetensors"
+    if _checksum(file) != crc:
+        raise ValueError(f"{file} is not as it was written")
+    return load_file(file)
+
+
+def run_digest(client_digests: list[str], ledger: bytes) -> str:
+    """SHA-256 over each client's own SHA-256, by client id, and then the ledger's lines."""
+    sha = hashlib.sha256()
+    for digest in client_digests:
+        sha.update(bytes.fromhex(digest))
+    sha.update(ledger)
+    return sha.hexdigest()
+
+
+def default_path(config: Config, folder: Path = Path("runs")) -> Path:
+    """runs/METHOD-DATASET-aALPHA-sSEED, with a number where that exists already."""
+    dataset = config.data.dataset.replace(":", "-").replace(".", "-")
+    method = config.method.name or type(config.method).__name__
+    name = f"{method}-{dataset}-a{config.data.alpha:g}-s{config.run.seed}"
+    candidate, number = folder / name, 2
+    while candidate.exists():
+        candidate, number = folder / f"{name}-{number}", number + 1
+    return candidate
+
+
+def _unused(path: Path) -> Path:
+    candidate, number = path, 2
+    while candidate.exists():
+        candidate, number = path.with_name(f"{path.name}{number}"), number + 1
+    return candidate
+
+
+def _lock(path: Path) -> FileLock:
+    lock = FileLock(path / ".lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{path} is being written by another process; wait for it or stop it") from None
+    except OSError as problem:
+        raise RunError(f"cannot write to {path}: {problem.strerror}; make it writable") from problem
+    return lock

@@ -1,0 +1,73 @@
+"""Reading the files of a run directory or of the result store, with one clear line where one is damaged."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedpurin.errors import RunError
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a .jsonl file. A torn last line, left by a crash or a run still writing, is dropped."""
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+    return parse_lines(file, raw)
+
+
+def parse_lines(file: Path, raw: bytes) -> list[dict[str, Any]]:
+    """The objects in these bytes of a .jsonl file."""
+    pieces = raw.split(b"\n")
+    pieces.pop()  # empty, or a line whose newline has not been written yet
+    try:  # all at once is several times faster than line by line
+        entries: Any = json.loads(b"[" + b",".join(pieces) + b"]")
+    except ValueError:
+        entries = None
+    if entries is None or len(entries) != len(pieces) or not all(isinstance(e, dict) for e in entries):
+        entries = _parse_one_by_one(file, pieces)
+    checked: list[dict[str, Any]] = entries
+    return checked
+
+
+def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
+    """The same, to find and name the line that is wrong."""
+    entries: list[dict[str, Any]] = []
+    for number, piece in enumerate(pieces, start=1):
+        try:
+            entry = json.loads(piece)
+        except ValueError as error:
+            if number == len(pieces):
+                break
+            raise RunError(f"{file}, line {number} is not JSON ({error}); the file is damaged") from error
+        if not isinstance(entry, dict):
+            raise RunError(f"{file}, line {number} should be an object, not {type(entry).__name__}")
+        entries.append(entry)
+    return entries
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """A JSON object, or None when the file is not there."""
+    try:
+        data = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise RunError(f"{file} is not valid JSON ({error}); the run directory is damaged") from error
+    if not isinstance(data, dict):
+        raise RunError(f"{file} should hold a JSON object, not a {type(data).__name__}")
+    return data

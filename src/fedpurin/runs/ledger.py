@@ -1,0 +1,300 @@
+"""What every message cost: bytes by section, beside the paper's counting rule and the entropy bound.
+
+Writing a line needs torch, reading does not. A message costs what was handed over: header, mask and values as
+they were encoded, and meta, the sample count and metrics that go up beside it.
+
+The paper counts 4 bytes for each non-zero value that travels, whatever its type, and for uploads with a
+critical mask 1 bit per exchanged parameter; no header, no packaging.
+
+The bound is what an ideal coder needs that knows only how many positions are chosen: n * H(k / n) bits for
+k of n, plus the values. A mask that is like the one before, or has runs, can cost less.
+
+Shapes: M messages, S sections.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpurin.errors import RunError
+from fedpurin.files import write_atomic
+from fedpurin.runs.files import read_json, read_lines, read_toml
+
+if TYPE_CHECKING:
+    from fedpurin.messages import Message
+
+Direction = Literal["up", "down"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+DIRECTIONS: tuple[Direction, ...] = ("up", "down")
+SECTIONS = ("header", "mask", "values", "meta")
+VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "sign": 1 / 8}
+PAPER_VALUE_BYTES = 4
+MIB = 2**20
+
+
+def paper_bytes(message: Message, direction: Direction) -> int:
+    """The paper's counting rule for one message of one client."""
+    values_nd = message.values_nd
+    travels = values_nd != 0 if message.support_nd is None else (values_nd != 0) & message.support_nd
+    has_mask = direction == "up" and message.critical_nd is not None
+    mask = -(-values_nd.shape[1] // 8) if has_mask else 0
+    return PAPER_VALUE_BYTES * int(travels.sum()) + mask
+
+
+def entry(data: bytes | memoryview, message: Message, *, meta: int = 0) -> dict[str, Any]:
+    """The ledger line of a message, from the bytes that travel; `meta` bytes go beside them."""
+    from fedpurin import wire  # brings torch, which readers of a ledger do not need
+
+    head = wire.peek(data)
+    return {
+        "round": head.round,
+        "client": head.client,
+        "direction": head.direction,
+        "bytes": {
+            "header": wire.HEADER_BYTES,
+            "mask": head.critical_bytes + head.outside_bytes,
+            "values": head.value_bytes,
+            "meta": meta,
+        },
+        "kept": head.kept,
+        "critical": None if message.critical_nd is None else head.critical,
+        "outside": head.kept_outside,
+        "paper_bytes": paper_bytes(message, head.direction),
+        "mask_encoding": head.mask_encoding,
+        "value_type": head.value_type,
+    }
+
+
+def entropy_bits(k: int, n: int) -> float:
+    """n * H(k / n), in bits."""
+    if not 0 < k < n:
+        return 0.0
+    p = k / n
+    return -n * (p * math.log2(p) + (1 - p) * math.log2(1 - p))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over some messages, in bytes."""
+
+    messages: int
+    header: int
+    mask: int
+    values: int
+    meta: int
+    total: int
+    kept: int
+    paper_bytes: int
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How much more than the bound the mask and value sections take, as a share of the bound."""
+        return (self.mask + self.values) / self.bound - 1 if self.bound else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"bound": round(self.bound, 1), "gap": round(self.gap, 6)}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The messages of a run, one array entry per message."""
+
+    round_m: Ints
+    client_m: Ints
+    up_m: NDArray[np.bool_]
+    sections_ms: Ints  # in the order of SECTIONS
+    kept_m: Ints
+    critical_m: Ints  # -1 for a message of a method without critical masks
+    outside_m: Ints  # values that travel although they are not critical
+    paper_m: Ints
+    mask_encodings: list[str]
+    value_types: list[str]
+    d: int = 0  # exchanged parameters; 0 when unknown
+    beta: int | None = None  # None for methods without a critical mask
+
+    @classmethod
+    def load(cls, path: Path | str) -> Ledger:
+        """The ledger of a run directory, without the rest of it."""
+        run = Path(path)
+        if not (run / "ledger.jsonl").is_file():
+            raise RunError(f"{run} has no ledger.jsonl; is this a run directory?")
+        layout, config = read_json(run / "layout.json"), read_toml(run / "config.toml")
+        if layout is None or "exchanged" not in layout:
+            raise RunError(f"{run} lacks a layout.json that says how many parameters are exchanged")
+        return cls.read(run / "ledger.jsonl", int(layout["exchanged"]), config)
+
+    @classmethod
+    def read(cls, file: Path, d: int, config: dict[str, Any]) -> Ledger:
+        lines = read_lines(file)
+        try:
+            ledger = cls._of(lines, d)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise RunError(_first_complaint(file, lines)) from None
+        beta = config.get("method", {}).get("beta")
+        has_masks = beta is not None and bool((ledger.critical_m >= 0).any())
+        return cls(**{**vars(ledger), "beta": int(beta) if has_masks else None})
+
+    @classmethod
+    def _of(cls, lines: Sequence[dict[str, Any]], d: int) -> Ledger:
+        def ints(values: list[Any]) -> Ints:
+            return np.array(values, dtype=np.int64)
+
+        critical = [line.get("critical") for line in lines]
+        ledger = cls(
+            round_m=ints([line["round"] for line in lines]),
+            client_m=ints([line["client"] for line in lines]),
+            up_m=np.array([DIRECTIONS.index(line["direction"]) == 0 for line in lines], dtype=np.bool_),
+            sections_ms=ints([[line["bytes"].get(name, 0) for name in SECTIONS] for line in lines]).reshape(
+                len(lines), len(SECTIONS)
+            ),
+            kept_m=ints([line.get("kept", 0) for line in lines]),
+            critical_m=ints([-1 if value is None else value for value in critical]),
+            outside_m=ints([line.get("outside") or 0 for line in lines]),
+            paper_m=ints([line.get("paper_bytes", 0) for line in lines]),
+            mask_encodings=[str(line.get("mask_encoding", "none")) for line in lines],
+            value_types=[str(line.get("value_type", "float32")) for line in lines],
+            d=d,
+        )
+        if len(lines) and ledger.round_m.min() < 0:
+            raise ValueError("rounds must not be negative")
+        return ledger
+
+    def __len__(self) -> int:
+        return len(self.round_m)
+
+    @property
+    def total_m(self) -> Ints:
+        total: Ints = self.sections_ms.sum(axis=1)
+        return total
+
+    def of(self, direction: str) -> NDArray[np.bool_]:
+        """Which messages go this way."""
+        return self.up_m if direction == "up" else ~self.up_m
+
+    def per_round(self, direction: str, values_m: NDArray[Any], rounds: int) -> Floats:
+        """Sum over the messages of each round 0..rounds -> [rounds + 1]. Round 0 is the initial model."""
+        chosen = self.of(direction) & (self.round_m <= rounds)
+        summed = np.bincount(self.round_m[chosen], values_m[chosen], rounds + 1)
+        return summed.astype(np.float64)
+
+    def mean_mib(self, direction: str, *, paper: bool = False) -> float:
+        """MiB per message, which is MiB per client and round; 0 where nothing was sent."""
+        values = (self.paper_m if paper else self.total_m)[self.of(direction)]
+        return float(values.mean() / MIB) if len(values) else 0.0
+
+    def bound(self, m: int) -> float:
+        """Bytes of an ideal coder; a mask the receiver has already (echo) costs it nothing."""
+        critical = max(int(self.critical_m[m]), 0)
+        known = self.mask_encodings[m].startswith("echo")
+        outside = entropy_bits(int(self.outside_m[m]), self.d - critical)
+        bits = (0.0 if known else entropy_bits(critical, self.d)) + outside
+        size = VALUE_BYTES.get(self.value_types[m])  # None: a type of a plug-in; taken as ideal
+        values = int(self.sections_ms[m, SECTIONS.index("values")])
+        return bits / 8 + (values if size is None else int(self.kept_m[m]) * size)
+
+    def totals(self, direction: Direction | None = None, first: int = 0, last: int | None = None) -> Totals:
+        """Of the messages of rounds first..last, in one direction or both."""
+        chosen = (self.round_m >= first) & (self.round_m <= (self.round_m if last is None else last))
+        if direction is not None:
+            chosen &= self.of(direction)
+        sums = dict(zip(SECTIONS, self.sections_ms[chosen].sum(axis=0).tolist(), strict=True))
+        return Totals(
+            messages=int(chosen.sum()),
+            **sums,
+            total=sum(sums.values()),
+            kept=int(self.kept_m[chosen].sum()),
+            paper_bytes=int(self.paper_m[chosen].sum()),
+            bound=sum(self.bound(int(m)) for m in np.flatnonzero(chosen)),
+        )
+
+    def rounds(self, direction: Direction | None = None) -> dict[int, Totals]:
+        chosen = np.ones(len(self), dtype=np.bool_) if direction is None else self.of(direction)
+        return {int(t): self.totals(direction, int(t), int(t)) for t in np.unique(self.round_m[chosen])}
+
+    def phases(self, direction: Direction) -> dict[str, Totals]:
+        """All rounds and, for methods with critical masks, those up to beta and those after it."""
+        phases = {"all rounds": self.totals(direction)}
+        if self.beta is not None:
+            phases[f"rounds to {self.beta}"] = self.totals(direction, last=self.beta)
+            phases[f"rounds from {self.beta + 1}"] = self.totals(direction, first=self.beta + 1)
+        return {name: totals for name, totals in phases.items() if totals.messages}
+
+    def encodings(self, direction: Direction) -> Counter[str]:
+        return Counter(self.mask_encodings[m] for m in np.flatnonzero(self.of(direction)))
+
+    def table_rows(self) -> list[dict[str, str]]:
+        """Means per message, which is per client and round; ours beside the paper's rule."""
+        return [
+            _row(direction, name, totals)
+            for direction in DIRECTIONS
+            for name, totals in self.phases(direction).items()
+        ]
+
+    def to_csv(self, path: Path | str) -> None:
+        """A line per message, with its total and its bound."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        counts = ("kept", "critical", "outside", "paper_bytes")
+        words = ("mask_encoding", "value_type", "total", "bound")
+        writer.writerow(["round", "client", "direction", *SECTIONS, *counts, *words])
+        total_m = self.total_m
+        for m in range(len(self)):
+            where = (self.round_m[m], self.client_m[m], "up" if self.up_m[m] else "down")
+            critical = self.critical_m[m] if self.critical_m[m] >= 0 else ""
+            amounts = (self.kept_m[m], critical, self.outside_m[m], self.paper_m[m])
+            coding = (self.mask_encodings[m], self.value_types[m])
+            sums = (total_m[m], round(self.bound(m), 1))
+            writer.writerow([*where, *self.sections_ms[m], *amounts, *coding, *sums])
+        write_atomic(Path(path), text.getvalue())
+
+    def to_json(self, path: Path | str) -> None:
+        """The totals: by direction, phase and round, with the encodings that were chosen."""
+        directions = {
+            direction: {
+                "phases": {name: totals.as_dict() for name, totals in self.phases(direction).items()},
+                "rounds": {str(t): totals.as_dict() for t, totals in self.rounds(direction).items()},
+                "encodings": dict(self.encodings(direction).most_common()),
+            }
+            for direction in DIRECTIONS
+        }
+        document = {"exchanged": self.d, "beta": self.beta, "directions": directions}
+        write_atomic(Path(path), json.dumps(document, indent=1) + "\n")
+
+
+def _first_complaint(file: Path, lines: Sequence[dict[str, Any]]) -> str:
+    for number, line in enumerate(lines, start=1):
+        try:
+            Ledger._of([line], 0)
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            return f"{file}, line {number} is not a message ({problem!r}: {line}); restore the file"
+    return f"{file} is damaged"
+
+
+def _row(direction: str, phase: str, totals: Totals) -> dict[str, str]:
+    def mean(amount: float) -> str:
+        return f"{amount / totals.messages / MIB:.4f}"
+
+    return {
+        "direction": direction,
+        "phase": phase,
+        "messages": str(totals.messages),
+        "total": mean(totals.total),
+        **{name: mean(getattr(totals, name)) for name in SECTIONS},
+        "kept": f"{totals.kept / totals.messages:.0f}",
+        "paper": mean(totals.paper_bytes),
+        "ours/paper": f"{totals.total / totals.paper_bytes:.4f}" if totals.paper_bytes else "-",
+        "over bound": f"{totals.gap:+.2%}",
+    }

@@ -1,0 +1,245 @@
+"""A run directory in memory.
+
+Shapes: T finished rounds, N clients, M messages, K classes, d exchanged parameters.
+Row t - 1 of a [T, N] array belongs to round t; NaN means "not measured".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpurin.errors import RunError
+from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
+from fedpurin.runs.reading import MOMENTS, read_run
+from fedpurin.runs.setting import method_label
+
+__all__ = [
+    "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "Floats", "Ledger", "Run",
+    "find_runs", "is_run", "load_run", "row_means", "summarise",
+]  # fmt: skip
+LAST_ROUNDS = 10  # the window of `mean_of_last_10`
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory in memory. Build it with `load_run`."""
+
+    path: Path
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    layers: list[dict[str, Any]]
+    classes: list[str]
+    train_counts: NDArray[np.int64]  # [N, K]; K = 0 when unknown
+    test_counts: NDArray[np.int64]
+    split: str  # fingerprint of who holds what; "" when unknown
+    clients: int
+    lines: list[dict[str, Any]]  # metrics of the rounds 1..T, in order
+    final: dict[str, Any] | None  # the closing line of a complete run
+    ledger: Ledger
+    result: dict[str, Any] | None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are finished and recorded."""
+        return int(self.lines[-1]["round"]) if self.lines else 0
+
+    @property
+    def planned_rounds(self) -> int:
+        return int(self.setting("run", "rounds", self.rounds))
+
+    @property
+    def complete(self) -> bool:
+        return self.result is not None
+
+    @property
+    def method(self) -> str:
+        named = self.setting("run", "method", (self.result or {}).get("method", "unknown"))
+        name = str(named.get("name", "unknown") if isinstance(named, dict) else named)
+        return name if ":" in name else name.lower()  # package.module:Class is a path
+
+    @property
+    def seed(self) -> int:
+        return int(self.setting("run", "seed", 0))
+
+    @property
+    def label(self) -> str:
+        return method_label(self.method)
+
+    def setting(self, section: str, key: str, default: Any = None) -> Any:
+        """A config value, or the default when the config does not have it."""
+        table = self.config.get(section)
+        return table.get(key, default) if isinstance(table, dict) else default
+
+    def accuracy(self, moment: str) -> Floats:
+        """[T, N], as shares from 0 to 1."""
+        return self._measured[moment, "accuracy"]
+
+    def loss(self, moment: str) -> Floats:
+        return self._measured[moment, "loss"]
+
+    def measured(self, moment: str) -> bool:
+        """Whether any client's accuracy is known at this moment."""
+        return self._known[moment]
+
+    def mean_accuracy(self, moment: str) -> Floats:
+        """[T]: the mean over the clients measured in each round."""
+        return row_means(self.accuracy(moment))
+
+    def client_accuracy(self, moment: str, last: int = LAST_ROUNDS) -> Floats:
+        """[N]: each client's own mean over the last rounds of the run in which it was measured."""
+        values_tn = self.accuracy(moment)
+        measured = np.flatnonzero(~np.isnan(values_tn).all(axis=1))[-last:]
+        return row_means(values_tn[measured].T)
+
+    def line(self, t: int) -> dict[str, Any]:
+        return self._by_round.get(t, {})
+
+    def collaborators(self, t: int) -> dict[int, list[int]] | None:
+        """Client -> its C_i in round t, or None for a method without groups."""
+        line = self.line(t)
+        groups = line.get("collaborators")
+        return None if groups is None else dict(zip(line["clients"], groups, strict=True))
+
+    def overlap(self, t: int) -> tuple[list[int], Floats] | None:
+        """The participants of round t and their overlap matrix, or None when it was not recorded."""
+        line = self.line(t)
+        matrix = line.get("overlap")
+        return None if matrix is None else (line["clients"], np.array(matrix, dtype=np.float64))
+
+    def kept(self) -> tuple[list[str], Floats]:
+        """Layer names and the share of critical parameters [layers, T]."""
+        names: list[str] = []
+        for line in self.lines:
+            names += [name for name in (line.get("kept") or {}) if name not in names]
+        shares = np.full((len(names), self.rounds), np.nan)
+        for line in self.lines:
+            for name, share in (line.get("kept") or {}).items():
+                shares[names.index(name), line["round"] - 1] = np.nan if share is None else share
+        return names, shares
+
+    def coverage(self) -> dict[str, NDArray[Any]] | None:
+        """coverage.safetensors: how often each parameter was critical; None for methods without masks."""
+        file = self.path / "coverage.safetensors"
+        if not file.exists():
+            return None
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            return load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise RunError(f"{file} cannot be read ({error}); delete it to report without it") from error
+
+    def seconds(self) -> float:
+        """Wall clock of all rounds so far."""
+        lines = self.lines + ([self.final] if self.final else [])
+        return float(sum((line.get("seconds") or {}).get("round") or 0.0 for line in lines))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """result.json, or the same figures derived from what is there when the run stopped half-way."""
+        return self.result if self.result is not None else self.derive_summary()
+
+    def derive_summary(self) -> dict[str, Any]:
+        """The summary in the form of result.json, from metrics and ledger alone."""
+        return {
+            "method": self.method,
+            "dataset": self.setting("data", "dataset", "unknown"),
+            "alpha": self.setting("data", "alpha"),
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "clients": self.clients,
+            "digest": None,
+            "missing_clients": [],
+            "accuracy": {moment: summarise(self.accuracy(moment)) for moment in MOMENTS},
+            "mib_per_client_round": {
+                "up": self.ledger.mean_mib("up"),
+                "down": self.ledger.mean_mib("down"),
+                "up_paper": self.ledger.mean_mib("up", paper=True),
+                "down_paper": self.ledger.mean_mib("down", paper=True),
+            },
+            "seconds": self.seconds(),
+        }
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        return {moment: bool((~np.isnan(self.accuracy(moment))).any()) for moment in MOMENTS}
+
+    @cached_property
+    def _by_round(self) -> dict[int, dict[str, Any]]:
+        return {line["round"]: line for line in self.lines}
+
+    @cached_property
+    def _measured(self) -> dict[tuple[str, str], Floats]:
+        keys = [(moment, kind) for moment in MOMENTS for kind in ("accuracy", "loss")]
+        table = {key: np.full((self.rounds, self.clients), np.nan) for key in keys}
+        for line in self.lines + ([self.final] if self.final else []):
+            for moment, kind in keys:
+                part = line.get(moment) or {}
+                values = part.get(kind)
+                if values is None:
+                    continue
+                ids = part.get("clients", line.get("clients", []))
+                # `merged` is measured one or more rounds after the round it belongs to.
+                rounds = part.get("round", [line["round"]] * len(ids))
+                for client, t, value in zip(ids, rounds, values, strict=True):
+                    if value is not None and 1 <= t <= self.rounds:
+                        table[moment, kind][t - 1, client] = value
+        return table
+
+
+def row_means(values: Floats) -> Floats:
+    """Mean of each row without its NaNs; NaN where a row has nothing else."""
+    known = ~np.isnan(values)
+    counts = known.sum(axis=1)
+    sums = np.where(known, values, 0.0).sum(axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def summarise(accuracy_tn: Floats) -> dict[str, Any]:
+    """best, last, mean of the last ten rounds, worst client of the last round; all None if never measured."""
+    mean_t = row_means(accuracy_tn)
+    measured = np.flatnonzero(~np.isnan(mean_t))
+    if not len(measured):
+        return dict.fromkeys(("best", "best_round", "last", "mean_of_last_10", "worst_client"))
+    best = measured[np.argmax(mean_t[measured])]
+    return {
+        "best": float(mean_t[best]),
+        "best_round": int(best) + 1,
+        "last": float(mean_t[measured[-1]]),
+        "mean_of_last_10": float(mean_t[measured[-LAST_ROUNDS:]].mean()),
+        "worst_client": float(np.nanmin(accuracy_tn[measured[-1]])),
+    }
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run directory, finished or not. Raises RunError for anything that is not one."""
+    return Run(**read_run(Path(path)))
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.toml").is_file()
+
+
+def find_runs(paths: list[Path]) -> list[Path]:
+    """Run directories among the paths; a comparison directory stands for the runs directly inside it."""
+    found = [run for path in paths for run in _runs_at(path)]
+    if not found:
+        raise RunError("no run directory was given; name at least one")
+    return list(dict.fromkeys(found))
+
+
+def _runs_at(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        raise RunError(f"{path} is not a directory; name a run directory or a folder of them")
+    inside = [path] if is_run(path) else sorted(child for child in path.iterdir() if is_run(child))
+    if not inside:
+        raise RunError(f"{path} holds no run: neither it nor a folder directly in it has a config.toml")
+    yield from inside

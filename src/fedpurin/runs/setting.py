@@ -1,0 +1,201 @@
+"""One rule for "the same setting", on configurations as plain tables, as config.toml and the store hold them.
+
+Two runs are of one setting when everything is equal that decides their numbers, but for the seeds: they are
+then seeds of one experiment. A method's own settings count, those of others do not (old files hold them
+all), nor does where and how fast a run was made. wire.values = auto counts as the type that it stands for. A
+setting that a file does not know, because it came later, has its default. Two runs are of one cell when
+their seeds are equal too: one of them need not be run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from fedpurin.config import Config
+from fedpurin.errors import ConfigError
+
+Table = Mapping[str, Any]  # {section: {key: value}}
+SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
+SAME_AS_SEED = -1  # of the last three: as run.seed
+# Where and how fast something runs does not change its bytes.
+IRRELEVANT = {
+    "run.engine", "run.workers", "run.device", "run.share_metrics", "run.checkpoint_every", "data.dir",
+}  # fmt: skip
+SHOWN_DIFFERENCES = 3
+
+
+@lru_cache
+def _standard() -> Config:
+    return Config()
+
+
+@lru_cache
+def method_settings(method: str) -> frozenset[str] | None:
+    """The settings that this method has; None for one that is not installed here."""
+    kind = _method(method)
+    return None if kind is None else frozenset(field.name for field in fields(kind))
+
+
+def method_label(method: str) -> str:
+    return str(getattr(_method(method), "label", "") or method)
+
+
+def _method(name: str) -> Any:
+    from fedpurin.methods import find_method  # brings torch; needed only when runs are compared
+
+    try:
+        return find_method(name)
+    except ConfigError:
+        return None
+
+
+@lru_cache
+def _defaults(method: str) -> dict[str, Any]:
+    known = method_settings(method)
+    base = _standard() if known is None else _standard().updated({"run": {"method": method}})
+    table = {
+        name: value
+        for name, value in _flat(base.as_dict()).items()
+        if not name.startswith("method.") or (known is not None and name.partition(".")[2] in known)
+    }
+    return table | {"wire.values": str(getattr(_method(method), "value_type", "float32"))}  # what auto means
+
+
+def setting(config: Table) -> dict[str, Any]:
+    """Everything that decides the numbers but the seeds, flat: {"method.tau": 0.5, ...}."""
+    return {name: value for name, value in relevant(config).items() if name not in SEEDS}
+
+
+def setting_key(config: Table) -> Hashable:
+    """Equal for runs that are seeds of one experiment."""
+    return tuple(sorted((name, repr(value)) for name, value in setting(config).items()))
+
+
+def seeds(config: Table) -> dict[str, int]:
+    """The seeds of split, initial model and order of samples, each resolved."""
+    run = config.get("run", {})
+    common = int(run.get("seed", _standard().run.seed))
+    own = {name: int(run.get(f"{name}_seed", SAME_AS_SEED)) for name in ("split", "model", "order")}
+    return {name: common if seed == SAME_AS_SEED else seed for name, seed in own.items()}
+
+
+def relevant(config: Table) -> dict[str, Any]:
+    """What decides the numbers, flat; seeds that follow run.seed are left out."""
+    method = method_of(config)
+    known = method_settings(method)
+    table = _defaults(method) | _flat(config)
+    if table["wire.values"] == "auto":
+        table["wire.values"] = _defaults(method)["wire.values"]
+    foreign = {
+        name
+        for name in table
+        if known is not None and name.startswith("method.") and name.partition(".")[2] not in known
+    }
+    following = {name for name in SEEDS[1:] if table.get(name) in (SAME_AS_SEED, table["run.seed"])}
+    dropped = IRRELEVANT | foreign | following | _unread(table)
+    return {name: value for name, value in table.items() if name not in dropped}
+
+
+def _unread(table: Table) -> set[str]:
+    """Settings that these others make pointless."""
+    unread = set()
+    if table.get("method.score", "gradient") != "gradient":
+        unread.add("method.gradient_dtype")
+    if table.get("method.score") in {"magnitude", "random"}:
+        unread.add("method.hessian")
+    if table.get("data.partition") != "classes":
+        unread.add("data.classes_per_client")
+    if table.get("data.partition") in {"classes", "iid"}:
+        unread.add("data.alpha")
+    return unread
+
+
+def method_of(config: Table) -> str:
+    return str(config.get("run", {}).get("method", _standard().run.method))
+
+
+def _flat(config: Table) -> dict[str, Any]:
+    flat = {}
+    for section, table in config.items():
+        for key, value in table.items() if isinstance(table, Mapping) else [("", table)]:
+            flat[f"{section}.{key}"] = tuple(value) if isinstance(value, list) else value
+    return flat
+
+
+def differences(configs: Sequence[Table]) -> list[str]:
+    """The settings in which these configurations are not all alike, the method's own first."""
+    flat = [setting(config) for config in configs]
+    names = {name for table in flat for name in table}
+    differing = [name for name in names if len({repr(table.get(name)) for table in flat}) > 1]
+    return sorted(differing, key=lambda name: (not name.startswith("method."), name))
+
+
+def describe(config: Table, names: Iterable[str]) -> str:
+    """ " (tau 0.2, alpha 0.5)": what sets a configuration apart; "" where nothing does."""
+    own = setting(config)
+    shown = [f"{name.partition('.')[2]} {own[name]}" for name in names if name in own]
+    return f" ({', '.join(shown[:SHOWN_DIFFERENCES])})" if shown else ""
+
+
+def labels(configs: Sequence[Table], *, hidden: Sequence[str] = (), always: Sequence[str] = ()) -> list[str]:
+    """Each one's method and what sets it apart from others of the same method: "FedPURIN (tau 0.2)"."""
+    texts = []
+    for config in configs:
+        rivals = [other for other in configs if method_of(other) == method_of(config)]
+        names = dict.fromkeys([*differences(rivals), *always])
+        shown = [name for name in names if name not in hidden]
+        texts.append(method_label(method_of(config)) + describe(config, shown))
+    return texts
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run that a table or figure needs. `label` names its row or line."""
+
+    config: Config
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        return cell_key(self.config)
+
+
+def cell_key(config: Config | Table) -> str:
+    """Readable, and the same for the same numbers: FedAvg's key does not depend on beta.
+
+    Only what is not at its default enters the hash, so that a setting added later changes no key.
+    """
+    return _config_key(config) if isinstance(config, Config) else _table_key(config)
+
+
+@lru_cache(maxsize=4096)
+def _config_key(config: Config) -> str:
+    return _table_key(config.as_dict())
+
+
+def _table_key(table: Table) -> str:
+    flat, defaults = relevant(table), _defaults(method_of(table))
+    unusual = {k: v for k, v in flat.items() if repr(v) != repr(defaults.get(k))}
+    digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:10]
+    dataset = str(flat["data.dataset"]).replace(":", "-").replace("/", "-")
+    run = f"s{flat['run.seed']}-t{flat['run.rounds']}"
+    alpha = flat.get("data.alpha", defaults["data.alpha"])
+    return f"{method_of(table)}-{dataset}-a{alpha:g}-{run}-{digest}"
+
+
+def config_of(table: Table) -> Config:
+    """The configuration a record was made with, without what its method, or this version, does not know."""
+    known = method_settings(method_of(table))
+    sections = _standard().as_dict()
+    read = {
+        section: {key: value for key, value in values.items() if key in sections[section]}
+        for section, values in table.items()
+        if section in sections
+    }
+    own = {k: v for k, v in table.get("method", {}).items() if known is None or k in known}
+    return _standard().updated({**read, "method": own})

@@ -1,0 +1,97 @@
+"""Settings as dataclass fields: help text, limits, conversion from text. Sections and methods share this."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from fedpurin.errors import ConfigError
+
+
+def setting(default: Any, help: str, **limits: Any) -> Any:
+    """A field with its help text and its limits: above, least, most."""
+    return field(default=default, metadata={"help": help, **limits})
+
+
+@cache
+def hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's settings, resolved once: that is slow."""
+    resolved = get_type_hints(kind)
+    return {f.name: resolved[f.name] for f in fields(kind)}
+
+
+def names_of(kind: type) -> list[str]:
+    return [f.name for f in fields(kind)]
+
+
+def help_of(kind: type, name: str) -> str:
+    return str(next(f.metadata.get("help", "") for f in fields(kind) if f.name == name))
+
+
+def converted(section: str, kind: type, values: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """The values as the types of their settings. `whose` names who accepts them: [run], fedavg, ..."""
+    accepted = names_of(kind)
+    for key in values:
+        if key not in accepted:
+            choices = f"accepts {', '.join(sorted(accepted))}" if accepted else "has no settings"
+            raise ConfigError(f"unknown setting {section}.{key}; {whose} {choices}")
+    return {key: convert(f"{section}.{key}", value, hints(kind)[key]) for key, value in values.items()}
+
+
+def convert(name: str, value: Any, hint: Any) -> Any:
+    """The value as the type of the setting; text (from flags) is parsed."""
+    try:
+        if hint is bool:
+            if isinstance(value, str) and value.lower() in {"true", "false"}:
+                return value.lower() == "true"
+            if not isinstance(value, bool):
+                raise ValueError
+            return value
+        if hint is int:
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                raise ValueError
+            return int(value)
+        if hint is float:
+            if isinstance(value, bool):
+                raise ValueError
+            return float(value)
+        if get_origin(hint) is tuple:
+            items = value.strip("[]").split(",") if isinstance(value, str) else value
+            member = get_args(hint)[0]
+            return tuple(member(str(item).strip()) for item in items if str(item).strip())
+    except (TypeError, ValueError):
+        kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+        raise ConfigError(f"{name} must be {kinds.get(hint, 'a list')}, not {value!r}") from None
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be text, not {value!r}")
+    return value
+
+
+def check(section: str, values: Any) -> None:
+    """Every setting of a dataclass is among its choices and within its limits."""
+    kind: type = type(values)
+    types = hints(kind)
+    for f in fields(values):
+        name, value = f"{section}.{f.name}", getattr(values, f.name)
+        if get_origin(types[f.name]) is Literal and value not in get_args(types[f.name]):
+            choices = ", ".join(map(str, get_args(types[f.name])))
+            raise ConfigError(f"{name} = {value!r} is unknown; choose one of {choices}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name} = {value} is not a finite number")
+        limits = f.metadata
+        up_to = f" and at most {limits['most']}" if "most" in limits else ""
+        if "above" in limits and not value > limits["above"]:
+            raise ConfigError(f"{name} = {value} must be greater than {limits['above']}{up_to}")
+        if "least" in limits and value < limits["least"]:
+            raise ConfigError(f"{name} = {value} must be at least {limits['least']}{up_to}")
+        if "most" in limits and value > limits["most"]:
+            raise ConfigError(f"{name} = {value} must be at most {limits['most']}")
+
+
+def plain(values: Any) -> dict[str, Any]:
+    """A dataclass's settings for TOML and JSON."""
+    table = {f.name: getattr(values, f.name) for f in fields(values)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in table.items()}

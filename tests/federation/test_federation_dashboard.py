@@ -1,0 +1,116 @@
+"""Status and live page, from the files of a run, also in a real browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from federation_fakes import Federation, Message, answer_with, is_work, small
+from test_federation_site import Screen
+
+from conftest import need
+from fedpurin.engines.flower.server import event_writer
+from fedpurin.errors import EngineError, RunError
+from fedpurin.federation import commands
+from fedpurin.federation.dashboard import Dashboard
+from fedpurin.federation.launch import federation_folder
+from fedpurin.federation.status import read_status
+
+sys.path.append(str(Path(__file__).parents[1] / "report"))  # where the tests' browser is
+
+NASTY = "<script>document.title = 'owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rounds of three clients; client 1 fails in the second, with a reason that is a program."""
+
+    def tamper(asked: Message, answer: Message) -> Message:
+        return answer_with(asked, client=1, error=NASTY) if is_work(asked, 1, 2) else answer
+
+    federation = Federation(tmp_path_factory.mktemp("dashboard"), small(), tamper)
+    federation.run()
+    federation_folder(federation.path).mkdir()
+    notify = event_writer(federation_folder(federation.path) / "events.jsonl")
+    for event in federation.events:
+        notify(event.pop("event"), **event)
+    notify("left", client=2)
+    return federation.path
+
+
+def test_the_status_says_who_is_there_and_what_each_has_done(run: Path) -> None:
+    status = read_status(run)
+    assert (status.state, status.round, status.of) == ("done", 2, 2)
+    assert [member.rounds for member in status.members] == [2, 1, 2]
+    assert [member.failures for member in status.members] == [0, 1, 0]
+    assert [member.connected for member in status.members] == [True, True, False]
+    assert all(member.last_seen for member in status.members)
+    ledger = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+    for member in status.members:
+        for direction, counted in (("up", member.up), ("down", member.down)):
+            whose = (member.client, direction)
+            mine = [line for line in ledger if (line["client"], line["direction"]) == whose]
+            assert counted == sum(sum(line["bytes"].values()) for line in mine)
+
+
+def test_the_status_is_a_table_or_json(run: Path) -> None:
+    screen = Screen()
+    assert commands.status(run, console=screen) == 0
+    assert screen.lines[0] == "done, round 2 of 2"
+    assert len(screen.lines) == 2 + 3
+    screen = Screen()
+    assert commands.status(run, console=screen, as_json=True) == 0
+    assert json.loads(screen.lines[0])["members"][1]["failures"] == 1
+
+
+def test_what_is_no_run_has_no_status(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run directory"):
+        read_status(tmp_path)
+
+
+def ask(port: int, path: str = "/", host: str = "127.0.0.1") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": f"{host}:{port}"})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+
+
+def test_the_page_shows_the_run_and_nothing_that_a_site_wrote_is_a_program(run: Path) -> None:
+    with Dashboard(run, 0) as dashboard:
+        code, text = ask(dashboard.port)
+    assert code == 200
+    assert 'round <span id="round">2</span> of 2' in text
+    assert NASTY not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_only_this_page_is_served_and_only_to_this_machine(run: Path) -> None:
+    with Dashboard(run, 0) as dashboard:
+        assert ask(dashboard.port, "/config.toml")[0] == 404
+        assert ask(dashboard.port, "/../result.json")[0] == 404
+        assert ask(dashboard.port, host="evil.example.org")[0] == 404
+        with pytest.raises(EngineError, match="choose another --dashboard PORT"):
+            Dashboard(run, dashboard.port)
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(run: Path) -> None:
+    need("chromium")
+    from browser import Browser, find_chromium
+
+    with Dashboard(run, 0) as dashboard, Browser(str(find_chromium())) as browser:
+        browser.call("Page.navigate", url=f"http://127.0.0.1:{dashboard.port}/")
+        browser.until("document.readyState === 'complete' && document.querySelector('#log')")
+        assert browser.run("document.title") == f"{run.name}: done, round 2 of 2"
+        assert browser.run("document.querySelectorAll('#members tr').length") == 1 + 3
+        reason = browser.run("document.querySelector('#members tr:nth-child(3) td:last-child').textContent")
+        assert reason == NASTY
+        assert browser.run("document.querySelector('polyline').points.numberOfItems") == 2
+        assert browser.errors == []

@@ -1,0 +1,106 @@
+"""What we use of Flower beyond its public interface is there in the installed version, and does its part."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import tomllib
+from pathlib import Path
+
+import pytest
+from federation_fakes import Message, records
+from flwr.supernode import fleet_http_connection, start_client_internal
+from flwr.supernode.cli import flower_supernode as supernode_command
+
+from fedpurin.engines.flower import node
+from fedpurin.engines.flower.runtime import Bundle, Order, bundle_hash
+from fedpurin.engines.flower.worker import APP, APP_NAME, APP_VERSION, bundle_problem
+from fedpurin.federation.cluster import APP as SENT_APP
+
+
+def test_the_supernode_sleeps_and_connects_where_we_mend_it() -> None:
+    loop = inspect.getsource(start_client_internal.start_client_internal)
+    assert "time.sleep(3)" in loop
+    assert "with http_request_response(" in inspect.getsource(start_client_internal._init_connection)
+    assert "flwr_exit(" in inspect.getsource(fleet_http_connection.http_request_response)
+    assert callable(supernode_command)
+
+
+def test_the_node_asks_soon_after_work_and_ever_less_often_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(node.time, "sleep", slept.append)
+    clock = node.Clock()
+    for _ in range(30):
+        clock.sleep(3)
+    assert slept[0] == 0.2
+    assert slept == sorted(slept)
+    assert slept[-1] == 3.0
+    clock.sleep(0.5)  # it waits for an answer of ours
+    clock.sleep(3)
+    assert slept[-2:] == [0.05, 0.2]
+
+
+def test_a_node_signs_off_the_one_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signed_off: list[int] = []
+    monkeypatch.setattr(node, "sign_off", lambda node_id, *rest: signed_off.append(node_id))
+
+    @contextlib.contextmanager
+    def connect(*arguments: object):  # type: ignore[no-untyped-def]  # stands for Flower's own
+        yield (77,)
+
+    connection = node.returning(connect, tmp_path / "node-id")
+    for _ in range(2):
+        with connection("host:1", False, None, ("private", "public")) as made:
+            assert made == (77,)
+    assert signed_off == [77]  # the first time there was nothing to sign off
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # Flower's own way of choosing files
+def test_the_bundle_is_built_to_the_same_hash_and_bears_the_version_of_the_protocol() -> None:
+    about = tomllib.loads((APP / "pyproject.toml").read_text())
+    assert APP == SENT_APP
+    assert bundle_hash(APP) == bundle_hash(APP)
+    assert f"{about['tool']['flwr']['app']['publisher']}/{about['project']['name']}" == APP_NAME
+    assert about["project"]["version"] == APP_VERSION == f"{records.VERSION}.0.0"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "reason"),
+    [
+        (Bundle("x/evil", APP_VERSION, "h"), "wants to run the app x/evil"),
+        (Bundle(APP_NAME, "9.0.0", "h"), "of version 9.0.0"),
+        (Bundle(APP_NAME, APP_VERSION, "other"), "it was changed"),
+        (Bundle(APP_NAME, APP_VERSION, "h"), None),
+    ],
+)
+def test_only_the_installed_app_is_answered(theirs: Bundle, reason: str | None) -> None:
+    said = bundle_problem(theirs, Bundle(APP_NAME, APP_VERSION, "h"))
+    assert said is None if reason is None else reason in str(said)
+
+
+def an_order() -> Order:
+    message = Message(records.content({"round": 3, "reply": b"\0\1" * 500}), 5, records.WORK, ttl=60)
+    return Order("token", 1, 5, {"run": "r", "rounds": 3}, Bundle("a", "b", "c"), message)
+
+
+def test_an_order_survives_the_process_that_took_it(tmp_path: Path) -> None:
+    an_order().save(tmp_path / "order", tries=2)
+    saved = Order.load(tmp_path / "order")
+    assert saved is not None
+    order, tries = saved
+    assert (order.token, order.run_config, order.bundle, tries) == (
+        "token",
+        {"run": "r", "rounds": 3},
+        Bundle("a", "b", "c"),
+        2,
+    )
+    assert records.read(order.message) == records.read(an_order().message)
+    assert order.message.metadata.message_type == records.WORK
+    Order.forget(tmp_path / "order")
+    assert Order.load(tmp_path / "order") is None
+
+
+def test_half_an_order_is_none(tmp_path: Path) -> None:
+    an_order().save(tmp_path, tries=1)
+    (tmp_path / "message").unlink()
+    assert Order.load(tmp_path) is None

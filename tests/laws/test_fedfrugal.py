@@ -1,0 +1,185 @@
+"""FedFrugal against a slow twin: plain loops, straight from the docstring of methods/fedfrugal.py.
+
+The twin is given where each local training ended and how a value type rounds. All its sums are rounded to
+float32, one by one, so that what both sides of a federation hold can be compared to the bit; only the mean
+over clients, whose order of summation is free, is compared with a tolerance and then taken over. Which of
+two equal numbers is the larger one is free too: the twin checks a choice instead of making it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedpurin import wire
+from fedpurin.core.bits import unpack_bits
+from fedpurin.engines.site import Site
+from fedpurin.messages import Message
+from fedpurin.methods.base import Fit
+from fedpurin.methods.fedfrugal import Common
+from reference import as_float32
+from tiny import Federation, tiny_job
+
+UP, DOWN, STEADY = 0.3, 0.4, 0.6
+ROUNDING = 1e-6  # of a float32 mean of four values, none above 1
+# clients of each round, and whose upload is lost; client 3 is new in round 4, client 1 misses 3 and 4
+PLAN: list[tuple[list[int], tuple[int, ...]]] = [
+    ([0, 1, 2], ()), ([0, 1, 2], (2,)), ([0, 2], ()), ([0, 2, 3], ()), ([0, 1, 2, 3], (0,)), ([1, 3], ()),
+    ([0, 1, 2, 3], ()),
+]  # fmt: skip
+Row = list[float]
+
+
+def added(*rows: Sequence[float]) -> Row:
+    """From left to right, each sum rounded to float32."""
+    total = list(rows[0])
+    for row in rows[1:]:
+        total = [as_float32(a + b) for a, b in zip(total, row, strict=True)]
+    return total
+
+
+def minus(row: Sequence[float]) -> Row:
+    return [-value for value in row]
+
+
+def assert_largest(mask: Sequence[bool], values: Row, sizes: Sequence[int], share: float) -> None:
+    """As many of each layer as the share says, none smaller than one left out; zeros are never sent."""
+    at = 0
+    for size in sizes:
+        layer, chosen = values[at : at + size], mask[at : at + size]
+        nonzero = sum(value != 0 for value in layer)
+        assert sum(chosen) == min(max(1, int(share * size)), nonzero)
+        inside = [abs(v) for v, c in zip(layer, chosen, strict=True) if c]
+        outside = [abs(v) for v, c in zip(layer, chosen, strict=True) if not c]
+        if inside and outside:
+            assert min(inside) >= max(outside) - ROUNDING
+        at += size
+
+
+def masked(values: Row, mask: Sequence[bool]) -> Row:
+    return [v if m else 0.0 for v, m in zip(values, mask, strict=True)]
+
+
+class Twin:
+    def __init__(self, fed: Federation, values: str) -> None:
+        self.fed, self.values, self.sizes = fed, values, fed.job.selection.sizes
+        d, clients = fed.job.selection.d, fed.hub.clients
+        self.b0: Row = fed.job.common_start().tolist()
+        self.c: Row = [0.0] * d
+        self.r: Row = [0.0] * d
+        self.residual = [[0.0] * d for _ in range(clients)]
+        self.offset: list[Row | None] = [None] * clients
+        self.samples = [float(n) for n in fed.job.train_samples()]
+
+    def rounded(self, values: Row, mask: Sequence[bool]) -> Row:
+        """As the other side decodes it."""
+        message = Message(torch.tensor([values]), support_nd=torch.tensor([mask]))
+        address = wire.Address(b"12345678", len(values), 1, 0, "up")
+        data = wire.encode(message, address, values=self.values).data
+        row: Row = wire.decode(data, address).message.values_nd[0].tolist()
+        return row
+
+    @property
+    def b(self) -> Row:
+        return added(self.b0, self.c)
+
+    def client(self, client: int, fit: Fit, upload: Message) -> Row:
+        """One client's round; what the server decodes of it."""
+        take = fit.selection.take
+        assert take(fit.start_nD)[0].tolist() == self.b, "training starts from the common model"
+        moved = added(take(fit.end_nD)[0].tolist(), minus(self.b))
+        u = added(moved, self.residual[client])
+        assert upload.support_nd is not None
+        mask = upload.support_nd[0].tolist()
+        assert_largest(mask, u, self.sizes, UP)
+        decoded = self.rounded(masked(u, mask), mask)
+        assert upload.values_nd[0].tolist() == decoded
+        self.residual[client] = added(u, minus(decoded))
+        before = self.offset[client]
+        if before is None:
+            self.offset[client] = moved
+        else:
+            self.offset[client] = [STEADY * o + (1 - STEADY) * m for o, m in zip(before, moved, strict=True)]
+        return decoded
+
+    def server(self, decoded: dict[int, Row], state: Common) -> None:
+        weight = sum(self.samples[client] for client in decoded)
+        for j in range(len(self.r)):
+            self.r[j] += sum(self.samples[client] * row[j] for client, row in decoded.items()) / weight
+        mask = unpack_bits(state.step_mask, len(self.r)).tolist()
+        assert_largest(mask, self.r, self.sizes, DOWN)
+        close(state.step, masked(self.r, mask))
+        received = self.rounded(state.step.tolist(), mask)
+        self.c = added(self.c, received)
+        self.r = [r - got for r, got in zip(self.r, received, strict=True)]
+        close(state.residual, self.r)
+        self.r = state.residual.tolist()
+
+
+def close(found: Tensor, expected: Sequence[float]) -> None:
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("values", ["float32", "int8", "sign"])
+def test_everybody_holds_the_servers_model_and_a_personal_one_beside_it(
+    values: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"method__up": UP, "method__down": DOWN, "method__steady": STEADY}
+    fed = Federation(tiny_job("fedfrugal", wire__values=values, **settings))
+    fits: dict[tuple[int, int], Fit] = {}
+    original = Site._fit
+
+    def recorded(site: Site, client: int, t: int, start_nD: Tensor) -> Fit:
+        fits[t, client] = original(site, client, t, start_nD)
+        return fits[t, client]
+
+    monkeypatch.setattr(Site, "_fit", recorded)
+    twin = Twin(fed, values)
+    for t, (clients, lost) in enumerate(PLAN, start=1):
+        fed.round(t, clients, lost)
+        arrived = [client for client in clients if client not in lost]
+        twin.server(
+            {client: twin.client(client, fits[t, client], fed.uploads[client]) for client in arrived},
+            fed.hub.server,
+        )
+        assert_held(fed, twin)
+
+
+def assert_held(fed: Federation, twin: Twin) -> None:
+    """What every client has after its reply, were it asked now: whether it took part or not."""
+    take, d = fed.job.selection.take, fed.job.selection.d
+    assert fed.hub.server.change.tolist() == twin.c
+    for client in range(fed.hub.clients):
+        data = fed.job.client_data(client)
+        after = fed.site.finish(client, fed.hub.aggregated, fed.reply(client), fed.states[client], data).state
+        assert torch.equal(after["memory.change"], fed.hub.server.change), "to the bit"
+        assert (after["memory.initial"] + after["memory.change"]).tolist() == twin.b
+        assert after["memory.residual"].tolist() == twin.residual[client]
+        close(after["memory.offset"], twin.offset[client] or [0.0] * d)
+        personal = take(after["weights"][None])[0].tolist()
+        assert personal == added(twin.b, after["memory.offset"].tolist())
+        stays = ~fed.job.config.method.exchanged(fed.job.layout)
+        assert torch.equal(after["weights"][stays], fed.states[client]["weights"][stays])
+
+
+def test_a_lost_upload_leaves_no_trace_at_the_client() -> None:
+    fed = Federation(tiny_job("fedfrugal"))
+    fed.round(1)
+    before = {name: tensor.clone() for name, tensor in fed.states[1].items()}
+    fed.round(2, lost=(1,))
+    assert all(torch.equal(before[name], tensor) for name, tensor in fed.states[1].items())
+
+
+def test_without_a_past_the_personal_model_is_the_trained_one() -> None:
+    fed = Federation(tiny_job("fedfrugal", method__steady=0.0))
+    for t in (1, 2):
+        fed.round(t)
+        for client in range(4):
+            state, take = fed.states[client], fed.job.selection.take
+            personal = take(state["weights"][None])[0]
+            common = state["memory.initial"] + state["memory.change"]
+            torch.testing.assert_close(personal, common + state["memory.offset"], rtol=0, atol=ROUNDING)

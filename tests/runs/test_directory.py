@@ -1,0 +1,287 @@
+"""The run directory: whole files, one writer, a digest that anybody can compute again."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine_tools import run
+from fedpurin.config import Config
+from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.engines import simulate
+from fedpurin.engines.inline import InlineWorkers
+from fedpurin.errors import ModelError, RunError
+from fedpurin.files import write_atomic, write_with
+from fedpurin.job import Job
+from fedpurin.runs import directory as runs_directory
+from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest
+from fedpurin.train import evaluate
+from tiny import tiny_config, tiny_job
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulate, "make_transport", InlineWorkers)
+        run(tiny_config("fedpurin", folder, run__rounds=3, method__beta=2), folder / "run")
+    return folder / "run"
+
+
+def test_the_digest_can_be_computed_from_the_directory_alone(finished: Path) -> None:
+    """SHA-256 of each client's SHA-256 of parameters, buffers by name and last mask; then the ledger."""
+    checkpoint = load_file(finished / "checkpoints" / "round-00003" / "clients.safetensors")
+    layers = [layer["name"] for layer in json.loads((finished / "layout.json").read_text())["layers"]]
+    whole = hashlib.sha256()
+    for client in range(4):
+        model = load_file(finished / "models" / f"client-{client:04d}.safetensors")
+        own = hashlib.sha256()
+        for name in [*layers, *sorted(set(model) - set(layers))]:
+            own.update(model[name].numpy().tobytes())
+        own.update(checkpoint["mask"][client].numpy().tobytes())
+        whole.update(own.digest())
+    whole.update((finished / "ledger.jsonl").read_bytes())
+    assert json.loads((finished / "result.json").read_text())["digest"] == whole.hexdigest()
+
+
+def test_saved_models_load_and_are_the_ones_that_were_evaluated(finished: Path) -> None:
+    job = Job.build(Config.from_toml(finished / "config.toml"))
+    final = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
+    for client in range(4):
+        model = job.model(client)
+        model.load_state_dict(load_file(finished / "models" / f"client-{client:04d}.safetensors"))
+        score = evaluate(model, job.client_data(client), "cpu")
+        assert score.accuracy == final["merged"]["accuracy"][client]
+        assert score.loss == pytest.approx(final["merged"]["loss"][client], rel=1e-6)
+
+
+def test_coverage_counts_rounds(finished: Path) -> None:
+    coverage = load_file(finished / "coverage.safetensors")
+    assert coverage["client_ids"].tolist() == [0, 1, 2, 3]
+    assert coverage["rounds"].tolist() == [3]
+    lines = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
+    for client in range(4):
+        critical = sum(x["critical"] for x in lines if x["direction"] == "up" and x["client"] == client)
+        assert int(coverage["client_counts"][client].sum()) == critical
+    assert 0 < int(coverage["server_counts"].max()) <= 3
+
+
+def test_layout_and_clients_are_described(finished: Path) -> None:
+    layout = json.loads((finished / "layout.json").read_text())
+    assert (layout["parameters"], layout["exchanged"]) == (135, 123)
+    kinds = {layer["name"]: (layer["kind"], layer["exchanged"]) for layer in layout["layers"]}
+    assert kinds["2.weight"] == ("norm", False)
+    assert kinds["4.bias"] == ("head", True)
+    clients = json.loads((finished / "clients.json").read_text())
+    assert clients["train_samples"] == [12, 9, 20, 6]
+    assert [sum(counts) for counts in clients["train_counts"]] == [12, 9, 20, 6]
+    environment = json.loads((finished / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert environment.keys() >= {"fedpurin", "python", "cpu", "git_commit", "command"}
+
+
+def test_only_the_two_newest_checkpoints_are_kept(finished: Path) -> None:
+    assert sorted(p.name for p in (finished / "checkpoints").iterdir()) == ["round-00002", "round-00003"]
+
+
+def test_the_digest_of_a_run_depends_on_order_and_ledger() -> None:
+    a, b = "aa" * 32, "bb" * 32
+    digests = {run_digest([a, b], b"x"), run_digest([b, a], b"x"), run_digest([a, b], b"y")}
+    assert len(digests) == 3
+    assert run_digest([a], b"x") == hashlib.sha256(bytes.fromhex(a) + b"x").hexdigest()
+
+
+def test_missing_clients_leave_no_digest(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    directory = RunDirectory.open(tmp_path / "run")
+    result = directory.finish({0: "aa" * 32, 2: "bb" * 32}, 4)
+    directory.close()
+    assert result["digest"] is None
+    assert result["missing_clients"] == [1, 3]
+
+
+def test_one_writer_at_a_time(finished: Path) -> None:
+    first = RunDirectory.open(finished)
+    with pytest.raises(RunError, match="being written by another process"):
+        RunDirectory.open(finished)
+    first.close()
+    RunDirectory.open(finished).close()
+
+
+def test_a_model_that_cannot_be_built_leaves_no_directory(tmp_path: Path) -> None:
+    job = tiny_job("fedavg", model__name="nonsense")
+    with pytest.raises(ModelError):
+        RunDirectory.create(tmp_path / "new", job)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_in_use_is_refused_with_the_fitting_remedy(tmp_path: Path, finished: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.txt").write_text("dear")
+    with pytest.raises(RunError, match=r"not empty.*or empty it"):
+        RunDirectory.create(tmp_path / "letters", tiny_job())
+    with pytest.raises(RunError, match="fedpurin resume"):
+        RunDirectory.create(finished, tiny_job())
+    RunDirectory.open(finished).close()  # the refusal left no lock behind
+
+
+def test_an_empty_directory_is_welcome(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    assert directory.config() == tiny_job().config
+    assert not directory.complete
+    assert directory.rewind() == (0, {})
+    directory.close()
+
+
+def test_names_of_new_directories_say_what_they_hold(tmp_path: Path) -> None:
+    config = Config().updated({"data": {"dataset": "my.module:data", "alpha": 0.25}, "run": {"seed": 3}})
+    first = default_path(config, tmp_path)
+    assert first.name == "fedpurin-my-module-data-a0.25-s3"
+    first.mkdir()
+    assert default_path(config, tmp_path).name == f"{first.name}-2"
+
+
+# Files
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    write_atomic(file, "old")
+
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_with(file, fail)
+    assert file.read_text() == "old"
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_reported_with_the_way_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    monkeypatch.setattr(os, "fsync", _full)
+    with pytest.raises(RunError, match=r"No space left on device; make room, then: fedpurin resume"):
+        directory.append({"round": 1}, [])
+    directory.close()
+
+
+def test_the_checkpoint_a_run_went_back_to_stays_until_there_is_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    for t in (1, 2, 3):
+        directory.checkpoint(t, {"part": {"x": torch.tensor([t])}})
+    (tmp_path / "checkpoints" / "round-00003" / "part.safetensors").write_bytes(b"damaged")
+    assert directory.rewind() == (2, {"part": {"x": torch.tensor([2])}})
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", _full)
+        with pytest.raises(RunError, match="No space left"):
+            directory.checkpoint(3, {"part": {"x": torch.tensor([30])}})
+    assert directory.rewind()[0] == 2
+    directory.checkpoint(3, {"part": {"x": torch.tensor([30])}})
+    assert directory.rewind() == (3, {"part": {"x": torch.tensor([30])}})
+    directory.close()
+
+
+# Going back
+
+
+@pytest.fixture
+def three_rounds(tmp_path: Path) -> Iterator[RunDirectory]:
+    """Three rounds in the logs, checkpoints of rounds 2 and 3."""
+    directory = RunDirectory.create(tmp_path / "run", tiny_job())
+    for t in (1, 2, 3):
+        directory.append({"round": t}, [{"message": t}])
+        directory.checkpoint(t, {"part": {"x": torch.tensor([t])}})
+    yield directory
+    directory.close()
+
+
+def logs(directory: RunDirectory) -> list[list[str]]:
+    return [(directory.path / log).read_text().splitlines() for log in LOGS]
+
+
+def damage(directory: RunDirectory, t: int) -> None:
+    (directory.path / "checkpoints" / f"round-{t:05d}" / "part.safetensors").write_bytes(b"damaged")
+
+
+def test_going_back_to_an_older_checkpoint_is_said(three_rounds: RunDirectory) -> None:
+    damage(three_rounds, 3)
+    assert three_rounds.rewind()[0] == 2
+    (warning,) = three_rounds.warnings
+    assert "round-00003 is damaged" in warning
+    assert [len(lines) for lines in logs(three_rounds)] == [2, 2]
+
+
+def test_a_whole_checkpoint_needs_no_warning(three_rounds: RunDirectory) -> None:
+    assert three_rounds.rewind()[0] == 3
+    assert three_rounds.warnings == []
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_checkpoint_that_cannot_be_read_for_now_changes_nothing(
+    three_rounds: RunDirectory, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(file: Path) -> int:
+        raise OSError(number, os.strerror(number))
+
+    before = logs(three_rounds)
+    monkeypatch.setattr(runs_directory, "_checksum", fail)
+    with pytest.raises(RunError, match=rf"{os.strerror(number)}; nothing was changed; .*fedpurin resume"):
+        three_rounds.rewind()
+    assert logs(three_rounds) == before
+
+
+def test_logs_are_kept_when_no_checkpoint_is_left(three_rounds: RunDirectory) -> None:
+    before = logs(three_rounds)
+    for t in (2, 3):
+        damage(three_rounds, t)
+    assert three_rounds.rewind() == (0, {})
+    assert logs(three_rounds) == [[], []]
+    kept = [(three_rounds.path / f"{log}.bak").read_text().splitlines() for log in LOGS]
+    assert kept == before
+    assert "metrics.jsonl is kept as" in three_rounds.warnings[2]
+
+
+def test_logs_kept_before_are_not_overwritten(three_rounds: RunDirectory) -> None:
+    (three_rounds.path / "metrics.jsonl.bak").write_text("of an earlier accident")
+    shutil.rmtree(three_rounds.path / "checkpoints")
+    assert three_rounds.rewind() == (0, {})
+    assert (three_rounds.path / "metrics.jsonl.bak").read_text() == "of an earlier accident"
+    assert len((three_rounds.path / "metrics.jsonl.bak2").read_text().splitlines()) == 3
+
+
+def test_a_run_that_never_came_to_a_checkpoint_begins_anew_without_a_word(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    directory.append({"round": 1}, [{"message": 1}])
+    assert directory.rewind() == (0, {})
+    assert (logs(directory), directory.warnings) == ([[], []], [])
+    assert not list(tmp_path.glob("*.bak"))
+    directory.close()
+
+
+@pytest.mark.parametrize("d", [1, 7, 8, 9, 64])
+def test_packed_masks_are_least_significant_bit_first(d: int) -> None:
+    mask = torch.arange(2 * d).view(2, d) % 3 == 0
+    packed = pack_bits(mask)
+    assert packed.shape == (2, -(-d // 8))
+    assert torch.equal(unpack_bits(packed, d), mask)
+    for row in range(2):
+        expected = sum(int(bit) << j for j, bit in enumerate(mask[row].tolist()))
+        assert int.from_bytes(packed[row].numpy().tobytes(), "little") == expected
