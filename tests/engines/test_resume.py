@@ -217,6 +217,9 @@ def test_two_processes_cannot_write_one_run(stopped: tuple[Path, Path]) -> None:
 
 # Real processes, really killed
 
+BETA = {"method__beta": 10}
+KILLED: list[tuple[str, dict[str, Any]]] = [("fedpurin", BETA), ("fedpurin", LOSSY | BETA), ("pfedsd", {})]
+
 
 def start(config: Config, folder: Path) -> subprocess.Popen[str]:
     (folder / "config.toml").write_text(config.to_toml())
@@ -246,12 +249,12 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.slow
 @without_workers  # the processes that are killed are real; what they are compared with need not be
-@pytest.mark.parametrize(("name", "settings"), [("fedpurin", {}), ("fedpurin", LOSSY), ("pfedsd", {})])
+@pytest.mark.parametrize(("name", "settings"), KILLED)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_is_continued_to_the_same_bytes(
     name: str, settings: dict[str, Any], how: signal.Signals, tmp_path: Path
 ) -> None:
-    config = tiny_config(name, tmp_path, run__rounds=60, run__workers=2, method__beta=10, **settings)
+    config = tiny_config(name, tmp_path, run__rounds=60, run__workers=2, **settings)
     process = start(config, tmp_path)
     wait_for_round(process, 5)
     workers = children_of(process.pid)

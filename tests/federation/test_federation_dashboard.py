@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -17,7 +18,7 @@ from fedpurin.engines.flower.server import event_writer
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation import commands
 from fedpurin.federation.dashboard import Dashboard
-from fedpurin.federation.launch import federation_folder
+from fedpurin.federation.launch import federation_folder, new_lines
 from fedpurin.federation.status import read_status
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))  # where the tests' browser is
@@ -67,6 +68,53 @@ def test_the_status_is_a_table_or_json(run: Path) -> None:
     assert json.loads(screen.lines[0])["members"][1]["failures"] == 1
 
 
+def test_the_status_is_told_at_every_moment_of_a_run(tmp_path: Path) -> None:
+    """From the files alone, while the server holds the run directory, also when a line is half written."""
+    seen = []
+
+    def look(asked: Message, answer: Message) -> Message:
+        notify("round", round=1)
+        for file in (events, federation.path / "metrics.jsonl", federation.path / "ledger.jsonl"):
+            whole = file.read_bytes()
+            file.write_bytes(whole + b'{"round": 2, "cli')
+            seen.append(read_status(federation.path))
+            file.write_bytes(whole)
+        return answer
+
+    federation = Federation(tmp_path, small(), look)
+    before = read_status(federation.path)
+    assert (before.state, before.round, len(before.members)) == ("stopped", 0, 3)
+    events = federation_folder(federation.path) / "events.jsonl"
+    events.parent.mkdir()
+    notify = event_writer(events)
+    federation.run()
+    assert {(status.state, status.round) for status in seen} == {("running", t) for t in range(3)}
+    shutil.rmtree(events.parent)
+    after = read_status(federation.path)
+    assert (after.state, after.round) == ("done", 2)
+    assert all(member.up and member.down for member in after.members)
+
+
+def test_a_revoked_site_stays_revoked_when_its_node_leaves(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, small())
+    federation_folder(federation.path).mkdir()
+    notify = event_writer(federation_folder(federation.path) / "events.jsonl")
+    for event in ("joined", "revoked", "left"):
+        notify(event, client=1)
+    assert [member.revoked for member in read_status(federation.path).members] == [False, True, False]
+    notify("joined", client=1)  # with a new key
+    assert not read_status(federation.path).members[1].revoked
+
+
+def test_a_torn_line_in_the_middle_hides_nothing_after_it(tmp_path: Path) -> None:
+    """Its writer was killed and started again."""
+    log = tmp_path / "events.jsonl"
+    log.write_text('{"event": "joi{"event": "started"}\n[]\n{"event": "done"}\n{"event"')
+    lines, position = new_lines(log, 0)
+    assert lines == [{"event": "done"}]
+    assert position == log.read_bytes().rfind(b"\n") + 1
+
+
 def test_what_is_no_run_has_no_status(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run directory"):
         read_status(tmp_path)
@@ -89,6 +137,14 @@ def test_the_page_shows_the_run_and_nothing_that_a_site_wrote_is_a_program(run: 
     assert 'round <span id="round">2</span> of 2' in text
     assert NASTY not in text
     assert "&lt;script&gt;" in text
+
+
+def test_the_page_of_a_run_that_was_removed_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Dashboard(tmp_path / "gone", 0) as dashboard:
+        assert ask(dashboard.port)[0] == 503
+    assert capfd.readouterr().err == ""
 
 
 def test_only_this_page_is_served_and_only_to_this_machine(run: Path) -> None:

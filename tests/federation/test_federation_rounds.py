@@ -456,6 +456,20 @@ def test_a_revoked_site_is_left_out_from_then_on(tmp_path: Path) -> None:
     assert (federation.grid.state(2) / "r1" / "model.safetensors").exists()
 
 
+def test_a_site_is_revoked_also_where_flower_has_forgotten_its_node_first(tmp_path: Path) -> None:
+    roster = Members(0, 1, 2)
+    federation: Federation
+
+    def revoke() -> None:
+        roster.keys.pop(b"key 2", None)
+        federation.grid.absent.add(2)
+
+    federation = Federation(tmp_path, small(rounds=3), when(2, 2, revoke), roster=roster)
+    federation.run()
+    assert [event["client"] for event in federation.told("revoked")] == [2]
+    assert federation.told("left") == []
+
+
 def test_a_site_revoked_while_it_works_is_not_waited_for(tmp_path: Path) -> None:
     roster = Members(0, 1, 2)
 

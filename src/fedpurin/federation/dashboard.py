@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fedpurin.errors import EngineError
+from fedpurin.errors import EngineError, FedpurinError
 from fedpurin.federation.status import Status, read_status
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,7 +51,11 @@ class Dashboard:
                 if self.path != "/" or host not in HOSTS:
                     self.send_error(404)
                     return
-                body = page(read_status(run), run.name).encode()
+                try:
+                    body = page(read_status(run), run.name).encode()
+                except FedpurinError as problem:  # a damaged or removed run directory; it may come back
+                    self.send_error(503, explain=str(problem))
+                    return
                 self.send_response(200)
                 for header, value in HEADERS.items():
                     self.send_header(header, value)

@@ -136,10 +136,20 @@ def stop_old_run(link: SuperLink, run_path: Path) -> None:
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Event], int]:
-    """Whole lines after `position`, and the position after them."""
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(position)
-        text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        return [json.loads(line) for line in whole.splitlines()], position + len(whole)
-    return [], position
+    """Whole lines after `position`, and the position after them.
+
+    A line that is no object, torn when its writer was killed, is passed over: what follows still counts.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            text = file.read()
+    except FileNotFoundError:
+        return [], position
+    whole = text[: text.rfind(b"\n") + 1]
+    found: list[Event] = []
+    for line in whole.splitlines():
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            found += [entry] if isinstance(entry, dict) else []
+    return found, position + len(whole)

@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpurin.config import RunSection
 from fedpurin.errors import RunError
 from fedpurin.federation.launch import federation_folder, new_lines
+from fedpurin.runs.files import read_toml
+from fedpurin.settings import converted
 
 
 @dataclass
@@ -43,14 +46,13 @@ class Status:
 
 
 def read_status(run: Path) -> Status:
-    """Raises RunError where there is no run."""
-    from fedpurin.runs.directory import stored_config
-
+    """Takes no lock: the run's own process holds it. Raises RunError where there is no run."""
     if not (run / "config.toml").exists():
         raise RunError(f"{run} is not a run directory; give the --out of `fedpurin federation server`")
-    config = stored_config(run)
-    status = Status("stopped", 0, config.run.rounds)
-    seats = {client: Member(client) for client in range(config.run.clients)}
+    table = read_toml(run / "config.toml").get("run", {})
+    settings = RunSection(**converted("run", RunSection, table, "[run]"))
+    status = Status("stopped", 0, settings.rounds)
+    seats = {client: Member(client) for client in range(settings.clients)}
     _read_metrics(run, status, seats)
     for line in new_lines(run / "ledger.jsonl", 0)[0]:
         member = seats[line["client"]]
@@ -100,7 +102,7 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
         if kind in ("joined", "reply"):
             member.connected, member.revoked, member.last_seen = True, False, event.get("at")
         elif kind in ("left", "revoked", "replaced"):
-            member.connected, member.revoked = False, kind == "revoked"
+            member.connected, member.revoked = False, member.revoked or kind == "revoked"
     if status.state == "stopped":
         for member in seats.values():
             member.connected = False

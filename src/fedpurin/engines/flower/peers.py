@@ -72,6 +72,7 @@ class Peers:
     roster: Roster = field(default_factory=Roster)  # whose keys are accepted, and for which client
     node_of: dict[int, int] = field(default_factory=dict)  # client -> node
     patience: float = 15.0  # seconds that a round waits for a client that it has lost
+    _key_of: dict[int, bytes] = field(default_factory=dict)  # client -> the key it came with
     _hellos: dict[str, int] = field(default_factory=dict)  # message -> node, as long as there is no answer
     _again: dict[int, float] = field(default_factory=dict)  # node -> when to greet it again
     _done_with: set[int] = field(default_factory=set)  # refused, or its client has come back anew
@@ -80,7 +81,7 @@ class Peers:
     def present(self) -> list[int]:
         """The clients that are connected now, ascending. Greets nodes that are new."""
         nodes = {node.node_id: node.public_key for node in self.grid.get_nodes()}
-        self._dismiss(nodes)
+        self._dismiss()
         known = set(self.node_of.values()) | self._done_with
         self._greet([node for node in nodes if node not in known])
         self._hear(nodes)
@@ -94,15 +95,17 @@ class Peers:
         """The clients that may take part, connected or not."""
         return set(self.roster.clients().values()) if self.roster else set(range(self.clients))
 
-    def _dismiss(self, nodes: dict[int, bytes]) -> None:
-        """Clients whose key is no longer theirs: revoked, or replaced by a new one."""
+    def _dismiss(self) -> None:
+        """Clients whose key is no longer theirs: revoked, or replaced by a new one. Flower may have forgotten
+        their nodes already."""
         if not self.roster:
             return
         keys, members = self.roster.clients(), self.members()
         for client, node in list(self.node_of.items()):
-            if node in nodes and keys.get(nodes[node]) != client:
+            if keys.get(self._key_of[client]) != client:
                 del self.node_of[client]
                 self._done_with.add(node)
+                self._here.discard(client)  # it did not leave, it was told to
                 self.notify("revoked" if client not in members else "replaced", client=client)
 
     def _greet(self, strangers: list[int]) -> None:
@@ -141,7 +144,7 @@ class Peers:
                 continue
             if client in self.node_of:
                 self._done_with.add(self.node_of[client])
-            self.node_of[client] = node
+            self.node_of[client], self._key_of[client] = node, nodes.get(node, b"")
             self.notify("joined", client=client)
 
     def _identify(self, message: Message, public_key: bytes) -> int:
