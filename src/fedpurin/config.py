@@ -67,6 +67,12 @@ class DataSection:
     train_samples: int = setting(200, "training samples per client", least=1)
     test_samples: int = setting(100, "test samples per client", least=1)
     split_file: str = setting("", "use the split saved in this file")
+    validation: float = setting(
+        0.0,
+        "share of a client's training samples held out to choose its best model by; 0: none, keep the last",
+        least=0,
+        most=0.9,
+    )
     shape: tuple[int, ...] = setting((), "for dataset = own: shape of one sample, e.g. [3, 32, 32]")
     classes: int = setting(0, "for dataset = own: number of classes", least=0)
     class_names: tuple[str, ...] = setting((), "for dataset = own: the classes, in order")

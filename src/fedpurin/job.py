@@ -10,14 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedpurin import data, models
 from fedpurin.config import Config
+from fedpurin.data.holdout import hold_out
 from fedpurin.errors import ConfigError
 from fedpurin.layout import Layout, Selection, read_parameters
-from fedpurin.train import ClientData, key
+from fedpurin.train import ClientData, generator, key
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,50 @@ class Job:
     def client_data(self, client: int) -> ClientData:
         assert self.dataset is not None
         assert self.split is not None
-        train, test = (torch.from_numpy(side[client]) for side in (self.split.train, self.split.test))
+        sides = (self.training[client], self.split.test[client])
+        train, test = (torch.from_numpy(side) for side in sides)
         d = self.dataset
-        return ClientData(d.train_x[train], d.train_y[train], d.test_x[test], d.test_y[test])
+        data = ClientData(d.train_x[train], d.train_y[train], d.test_x[test], d.test_y[test])
+        if not self.validation:
+            return data
+        held = torch.from_numpy(self.validation[client])
+        return replace(data, validation=(d.train_x[held], d.train_y[held]))
+
+    def own_data(self, data: ClientData, client: int) -> ClientData:
+        """What a site brings itself, with its validation samples held out."""
+        share, count = self.config.data.validation, len(data.train_y)
+        if not share:
+            return data
+        parts = hold_out(np.arange(count), share, self._rank(count, client), client)
+        train, held = (torch.from_numpy(part) for part in parts)
+        x, y = data.train_x, data.train_y
+        return replace(data, train_x=x[train], train_y=y[train], validation=(x[held], y[held]))
+
+    def _rank(self, samples: int, *whose: int) -> np.ndarray:
+        """[samples]: who comes first into validation, by the seed of the split."""
+        draw = generator(self.config.run.split_seed_used, "validation", *whose)
+        return torch.randperm(samples, generator=draw).numpy()
+
+    @cached_property
+    def _sides(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        assert self.dataset is not None
+        assert self.split is not None
+        share, rank = self.config.data.validation, self._rank(len(self.dataset.train_y))
+        return [hold_out(indices, share, rank, client) for client, indices in enumerate(self.split.train)]
+
+    @property
+    def training(self) -> list[np.ndarray]:
+        """The positions that each client trains on: all of its samples but those held out."""
+        assert self.split is not None
+        return [train for train, _ in self._sides] if self.config.data.validation else self.split.train
+
+    @property
+    def validation(self) -> list[np.ndarray]:
+        """The positions that each client holds out; an empty list where there is no validation."""
+        return [held for _, held in self._sides] if self.config.data.validation else []
 
     def train_samples(self) -> list[int]:
-        assert self.split is not None
-        return [len(indices) for indices in self.split.train]
+        return [len(indices) for indices in self.training]
 
     def describe_clients(self) -> dict[str, Any]:
         """For clients.json: how many samples of which class each client holds."""
@@ -95,11 +134,13 @@ class Job:
         names, d = self.class_names, self.dataset
         counts = [
             [data.class_counts(y, indices, len(names)).tolist() for indices in side]
-            for y, side in ((d.train_y, self.split.train), (d.test_y, self.split.test))
+            for y, side in ((d.train_y, self.training), (d.test_y, self.split.test))
         ]
+        held = {"validation_samples": [len(i) for i in self.validation]} if self.validation else {}
         return {
             "classes": names,
-            "train_samples": [len(i) for i in self.split.train],
+            "train_samples": self.train_samples(),
+            **held,
             "test_samples": [len(i) for i in self.split.test],
             "train_counts": counts[0],
             "test_counts": counts[1],

@@ -5,6 +5,8 @@ A fixed byte form, so that every engine counts the same. Little-endian:
     and only with metrics: u32 round that `merged` belongs to (0: not measured),
     three times (merged, trained, upload) u32 correct, u32 total, f64 sum of the losses,
     f64 seconds of training, of evaluation, of everything else
+    and only with validation samples: u32 correct, u32 total, f64 sum of the losses after training,
+    u32 round of the best model so far
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from fedpurin.train import Score
 
 _COUNT = struct.Struct("<I")
 _METRICS = struct.Struct("<I" + "IId" * 3 + "ddd")
+_VALIDATION = struct.Struct("<IIdI")
+_SIZES = (_COUNT.size, _COUNT.size + _METRICS.size, _COUNT.size + _METRICS.size + _VALIDATION.size)
 _NOTHING = Score(0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How a client's trained model does on its validation samples, and which of its models it keeps."""
+
+    score: Score
+    best_round: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,7 @@ class Meta:
     trained: Score | None = None
     upload: Score | None = None
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # train, evaluate, the rest
+    validation: Validation | None = None
 
     def to_bytes(self, share_metrics: bool = True) -> bytes:
         count = _COUNT.pack(self.samples)
@@ -36,14 +49,18 @@ class Meta:
             return count
         scores = [s or _NOTHING for s in (self.merged, self.trained, self.upload)]
         flat = [number for s in scores for number in (s.correct, s.total, s.loss_sum)]
-        return count + _METRICS.pack(self.merged_round, *flat, *self.seconds)
+        told = count + _METRICS.pack(self.merged_round, *flat, *self.seconds)
+        if self.validation is None:
+            return told
+        v = self.validation.score
+        return told + _VALIDATION.pack(v.correct, v.total, v.loss_sum, self.validation.best_round)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Meta:
-        if len(data) not in (_COUNT.size, _COUNT.size + _METRICS.size):
-            whole = _COUNT.size + _METRICS.size
+        if len(data) not in _SIZES:
+            sizes = ", ".join(map(str, _SIZES[:-1]))
             raise CorruptError(
-                f"sample count and metrics take {_COUNT.size} or {whole} bytes, not {len(data)}"
+                f"sample count and metrics take {sizes} or {_SIZES[-1]} bytes, not {len(data)}"
             )
         (samples,) = _COUNT.unpack_from(data)
         if samples < 1:
@@ -52,11 +69,17 @@ class Meta:
             return cls(samples)
         merged_round, *numbers = _METRICS.unpack_from(data, _COUNT.size)
         scores = [Score(*numbers[i : i + 3]) for i in (0, 3, 6)]
-        for s in scores:
+        validation = None
+        if len(data) == _SIZES[-1]:
+            correct, total, loss_sum, best_round = _VALIDATION.unpack_from(data, _SIZES[-2])
+            validation = Validation(Score(correct, total, loss_sum), best_round)
+            if not total:
+                raise CorruptError("a client reports a validation without samples")
+        for s in [*scores, *([validation.score] if validation else [])]:
             if s.correct > s.total:
                 raise CorruptError(f"a client reports {s.correct} correct answers of {s.total}")
         seconds = tuple(numbers[9:12])
         if not all(math.isfinite(s) and s >= 0 for s in seconds):
             raise CorruptError(f"a client reports {seconds} seconds of work; its clock is broken")
         merged, trained, upload = (s if s.total else None for s in scores)
-        return cls(samples, merged_round, merged, trained, upload, seconds)
+        return cls(samples, merged_round, merged, trained, upload, seconds, validation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,13 @@ class ClientData:
     train_y: Tensor
     test_x: Tensor
     test_y: Tensor
+    validation: tuple[Tensor, Tensor] | None = None  # x and y held out of the training samples
+
+    def for_validation(self) -> ClientData | None:
+        """The client's data with the validation samples in place of the test samples."""
+        if self.validation is None:
+            return None
+        return replace(self, test_x=self.validation[0], test_y=self.validation[1])
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ class RunProgress(Watcher):
             self.console.print(f"  round {t}: client {failure['client']} left out: {failure['reason']}")
         shared = [a for a in record["trained"]["accuracy"] if a is not None]
         accuracy = f"accuracy {100 * sum(shared) / len(shared):5.1f} %" if shared else "accuracy not shared"
+        held = [a for a in record.get("validation", {}).get("accuracy", []) if a is not None]
+        if held:
+            accuracy += f", validation {100 * sum(held) / len(held):5.1f} %"
         up, down = (_size(ledger_lines, direction) for direction in ("up", "down"))
         self.said = f", {accuracy}, {up} up, {down} down, {self._left(t)} left"
         if self.bar:

@@ -13,6 +13,7 @@ from fedpurin.data.catalog import DEFAULT, NAMES, SOURCES
 if TYPE_CHECKING:
     from fedpurin.data.datasets import Dataset, load
     from fedpurin.data.download import get
+    from fedpurin.data.holdout import hold_out
     from fedpurin.data.own import load_own
     from fedpurin.data.partition import KINDS, Split, class_counts, make_split
     from fedpurin.data.reading import FileCheck, check, is_present, labels, resolve_data_dir
@@ -21,6 +22,7 @@ _HOME = {
     "Dataset": "datasets",
     "load": "datasets",
     "get": "download",
+    "hold_out": "holdout",
     "load_own": "own",
     "KINDS": "partition",
     "Split": "partition",
@@ -35,7 +37,7 @@ _HOME = {
 
 __all__ = [
     "DEFAULT", "KINDS", "NAMES", "SOURCES", "Dataset", "FileCheck", "Split", "check", "class_counts", "get",
-    "is_present", "labels", "load", "load_own", "make_split", "resolve_data_dir",
+    "hold_out", "is_present", "labels", "load", "load_own", "make_split", "resolve_data_dir",
 ]  # fmt: skip
 
 

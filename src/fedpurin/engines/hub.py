@@ -171,6 +171,7 @@ class Hub:
 
     def _record(self, t: int, present: list[int]) -> dict[str, Any]:
         metas = [self.metas[client] for client in present]
+        validated = {"validation": _validation(metas)} if any(m.validation for m in metas) else {}
         return {
             "round": t,
             "clients": present,
@@ -178,6 +179,7 @@ class Hub:
             "trained": _scores([m.trained for m in metas]),
             "upload": _scores([m.upload for m in metas]),
             "merged": merged_record(dict(zip(present, metas, strict=True))),
+            **validated,
             "seconds": {
                 name: sum(m.seconds[i] for m in metas)
                 for i, name in enumerate(("train", "evaluate", "client"))
@@ -213,6 +215,15 @@ def merged_record(metas: dict[int, Meta]) -> dict[str, list[Any]]:
         "clients": list(known),
         "round": [m.merged_round for m in known.values()],
         **_scores([m.merged for m in known.values()]),
+    }
+
+
+def _validation(metas: list[Meta]) -> dict[str, list[Any]]:
+    """The trained models on validation samples, and the round of the best so far."""
+    told = [m.validation for m in metas]
+    return {
+        **_scores([None if v is None else v.score for v in told]),
+        "best_round": [None if v is None else v.best_round for v in told],
     }
 
 

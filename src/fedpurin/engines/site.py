@@ -1,7 +1,7 @@
 """One client's side of a round, the same in every engine.
 
 download -> evaluate "merged" -> train, and train a personal model where the method has one ->
-evaluate "trained" -> mask -> encode -> evaluate "upload"
+evaluate "trained" -> validate, keep the best -> mask -> encode -> evaluate "upload"
 
 A client's state is a flat dict of tensors:
     round            int64 [1]: the last round it worked in, 0 at first
@@ -10,6 +10,7 @@ A client's state is a flat dict of tensors:
     residual         float32 [d]: what rounding took from the last upload (with feedback)
     buffer.NAME      batch-norm statistics and other buffers of the model
     memory.NAME      what the method remembers
+    best.NAME        its best model by validation samples, where it has such (best.py)
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from torch import Tensor, nn
 
 from fedpurin import wire
 from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.engines import best
 from fedpurin.errors import DivergedError, MismatchError
 from fedpurin.job import Job
 from fedpurin.layout import read_gradients, read_parameters, write_parameters
 from fedpurin.messages import Delivery, Message
-from fedpurin.meta import Meta
+from fedpurin.meta import Meta, Validation
 from fedpurin.methods.base import Fit
 from fedpurin.methods.state import TensorState
 from fedpurin.train import ClientData, Score, evaluate, generator, key, refresh_statistics, train
@@ -101,6 +103,8 @@ class Site:
             state["residual"] = torch.zeros(self.selection.d)
         for name, buffer in model.named_buffers():
             state[f"buffer.{name}"] = buffer.clone()
+        if self.config.data.validation:
+            state |= best.nothing_yet(state)
         return state | _memory_rows(self.method.memory(self.layout, self.selection, weights_nD))
 
     @property
@@ -147,6 +151,7 @@ class Site:
         if used_nD is not None:
             clock.run("train", self._put_in_use, used_nD[0], data)
         trained = clock.run("evaluate", evaluate, self.model, data, self.device)
+        state, validation = self._validate(t, state, data, clock)
         message, memory = self.method.upload(fit, memory)
         used_D = fit.end_nD[0] if used_nD is None else used_nD[0]
         state = self._state_after(t, used_D, state, memory)
@@ -158,8 +163,19 @@ class Site:
             if statistics is not None or not torch.equal(sent_D, used_D):
                 self._write(sent_D, statistics or {})
                 score = clock.run("evaluate", evaluate, self.model, data, self.device)
-        meta = Meta(len(data.train_y), merged_round, merged, trained, score, clock.seconds())
+        meta = Meta(len(data.train_y), merged_round, merged, trained, score, clock.seconds(), validation)
         return Work(upload, meta.to_bytes(self.config.run.share_metrics), state)
+
+    def _validate(
+        self, t: int, state: State, data: ClientData, clock: Clock
+    ) -> tuple[State, Validation | None]:
+        """The state with this round's model as the best one if it is; how that stands."""
+        samples = data.for_validation()
+        if samples is None:
+            return state, None
+        score = clock.run("evaluate", evaluate, self.model, samples, self.device)
+        state = state | best.better_of(state, self.model, score, t)
+        return state, Validation(score, int(state["best.round"]))
 
     def _fit(self, client: int, t: int, start_nD: Tensor) -> Fit:
         end_D = self._parameters(client, t)
@@ -187,10 +203,10 @@ class Site:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
 
     def finish(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Finish:
-        """The last reply, after round t: the client's final personal model."""
+        """The last reply, after round t, and the final model: the best by validation, or the merged one."""
         clock = Clock()
         weights_D, memory, merged_round, merged = self._receive(client, t + 1, reply, state, data, clock)
-        state = state | {"weights": weights_D} | _memory_rows(memory)
+        state = best.in_its_place(state | {"weights": weights_D} | _memory_rows(memory))
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 

@@ -80,7 +80,8 @@ def describe_site(line: dict[str, Any]) -> str:
         return f"refused what the server asked for: {line['refused']}"
     accuracy = "" if line.get("accuracy") is None else f", accuracy {line['accuracy']:.3f}"
     if line.get("final"):
-        return f"the run is over{accuracy}; the personal model is {line['model']}"
+        chosen = f" of round {line['best_round']}, the best by validation," if line.get("best_round") else ""
+        return f"the run is over{accuracy}; the personal model{chosen} is {line['model']}"
     return (
         f"round {line['round']} of {line['of']}: trained{accuracy}, "
         f"received {line['received']:,} bytes, sent {line['sent']:,}"

@@ -83,6 +83,12 @@ class Group:
         parts = [run.summary.get("accuracy", {}).get(self.moment(moment)) or {} for run in self.runs]
         return [part[key] for part in parts if part.get(key) is not None]
 
+    @property
+    def validated(self) -> list[float]:
+        """One value per seed: the test accuracy of the models that clients chose by validation."""
+        parts = [run.summary.get("by_validation") or {} for run in self.runs]
+        return [part["accuracy"] for part in parts if part.get("accuracy") is not None]
+
     def mib(self, key: str) -> float:
         """Mean over the seeds of up, down, up_paper or down_paper in MiB per client and round."""
         values = [run.summary.get("mib_per_client_round", {}).get(key) for run in self.runs]

@@ -22,7 +22,11 @@ class Card:
     explanation: str
 
 
-RANKED = ("best", "last", "last_rounds", "worst_client")
+RANKED = ("best", "validated", "last", "last_rounds", "worst_client")
+VALIDATED = (
+    "the final models: each client's best after training by its own validation samples; "
+    "their accuracy on the test samples"
+)
 
 
 def cards(groups: Sequence[Group], moment: str) -> list[Card]:
@@ -61,6 +65,8 @@ def _accuracy_cards(groups: Sequence[Group], moment: str) -> list[Card]:
     rounds = f"mean of the last {centre.window} rounds" if centre.window > 1 else "the last round"
     shown = percent(centre.last_mean(moment))
     explanation = f"{rounds}; best {best}, picked on test data"
+    if centre.validated:
+        explanation += f"; {percent(_mean(centre.validated))} by validation"
     shown_cards = [Card(f"{centre.label}, {MOMENT_LABELS[moment]}", shown, explanation)]
     top = max(rivals(centre, measured), key=lambda group: group.last_mean(moment))
     if top is not centre:
@@ -87,6 +93,7 @@ def results(groups: Sequence[Group], moment: str) -> Table:
     columns = [
         Column("best", "Best *", "highest round mean; picked on test data"),
         Column("best_round", "in round", "the round of the best"),
+        Column("validated", "By validation", VALIDATED),
         Column("last", "Last", "mean over clients in the last round"),
         Column(
             "last_rounds",
@@ -142,6 +149,8 @@ def _cells(group: Group, groups: Sequence[Group], moment: str) -> dict[str, str]
 
 
 def _values(group: Group, moment: str, key: str) -> list[float]:
+    if key == "validated":
+        return group.validated
     return group.last_means(moment) if key == "last_rounds" else group.summary(moment, key)
 
 

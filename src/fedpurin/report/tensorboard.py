@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import MissingExtraError
-from fedpurin.runs.run import MIB, MOMENTS
+from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
 
 
 def tensorboard_writer(run_dir: Path | str) -> TensorboardWriter:
@@ -28,7 +28,7 @@ class TensorboardWriter:
     def round(self, line: dict[str, Any], ledger_lines: Sequence[dict[str, Any]]) -> None:
         """One line of metrics and the messages of its round; the closing line of a run is welcome too."""
         t = int(line["round"])
-        for moment in MOMENTS:
+        for moment in (*MOMENTS, VALIDATION):
             self._moment(line, moment)
         for name, seconds in (line.get("seconds") or {}).items():
             self._add(f"seconds/{name}", seconds, t)

@@ -18,11 +18,12 @@ from fedpurin.errors import RunError
 from fedpurin.report.style import MOMENT_LABELS, method_label
 from fedpurin.report.units import duration, mib, percent
 from fedpurin.runs.files import read_toml
-from fedpurin.runs.run import MIB, MOMENTS
+from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
 
 POLL_SECONDS = 1.0
 BARS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 40
+SHOWN = {**{moment: MOMENT_LABELS[moment] for moment in MOMENTS}, VALIDATION: "on validation"}
 QUIET_FACTOR = 10  # silence of so many rounds is worth a word
 
 
@@ -69,7 +70,7 @@ class Progress:
             self.rounds = int(line["round"])
             self.failed += len(line.get("failed") or [])
         self.seconds.append(float((line.get("seconds") or {}).get("round") or 0.0))
-        for moment in MOMENTS:
+        for moment in SHOWN:
             part = line.get(moment) or {}
             ids = part.get("clients", line.get("clients", []))
             rounds = part.get("round", [line["round"]] * len(ids))
@@ -199,11 +200,11 @@ class Follower:
         bar = ProgressBar(total=max(state.planned, 1), completed=state.rounds, width=SPARK_WIDTH)
         table.add_row("round", f"{state.rounds} of {state.planned}")
         table.add_row("", bar)
-        for moment in MOMENTS:
+        for moment in SHOWN:
             curve = state.curves.get(moment)
             if curve:
                 values = [curve[t] for t in sorted(curve)]
-                table.add_row(MOMENT_LABELS[moment], f"{percent(values[-1])}  {sparkline(values)}")
+                table.add_row(SHOWN[moment], f"{percent(values[-1])}  {sparkline(values)}")
         table.add_row("traffic", f"{mib(state.mib_per_client())} per client, both ways")
         left = state.seconds_left()
         if left is not None:

@@ -16,6 +16,7 @@ from fedpurin.runs.files import read_json, read_lines, read_toml
 from fedpurin.runs.ledger import Ledger
 
 MOMENTS = ("trained", "upload", "merged")
+VALIDATION = "validation"  # the trained models once more, on validation samples
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def _check_metrics(
         t = line.get("round")
         if not isinstance(t, int) or t < 1:
             raise RunError(f"{file}: a line has round {t!r}; rounds are whole numbers from 1")
-        for moment in MOMENTS:
+        for moment in (*MOMENTS, VALIDATION):
             _check_moment(file, line, moment, clients)
         if line.get("final"):
             final = line
@@ -89,7 +90,7 @@ def _check_moment(file: Path, line: dict[str, Any], moment: str, clients: int) -
     where = f"{file}, round {line['round']}, {moment}"
     if any(not isinstance(client, int) or not 0 <= client < clients for client in ids):
         raise RunError(f"{where}: client ids must lie in 0..{clients - 1}")
-    for key in ("accuracy", "loss", "round"):
+    for key in ("accuracy", "loss", "round", "best_round"):
         if part.get(key) is not None and len(part[key]) != len(ids):
             raise RunError(f"{where}: {len(part[key])} values of {key} for {len(ids)} clients")
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
-from fedpurin.runs.reading import MOMENTS, read_run
+from fedpurin.runs.reading import MOMENTS, VALIDATION, read_run
 from fedpurin.runs.setting import method_label
 
 __all__ = [
-    "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "Floats", "Ledger", "Run",
+    "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
     "find_runs", "is_run", "load_run", "row_means", "summarise",
 ]  # fmt: skip
 LAST_ROUNDS = 10  # the window of `mean_of_last_10`
@@ -98,6 +98,16 @@ class Run:
         measured = np.flatnonzero(~np.isnan(values_tn).all(axis=1))[-last:]
         return row_means(values_tn[measured].T)
 
+    def chosen_rounds(self) -> NDArray[np.int64]:
+        """[N]: the round of each client's best model by validation, as it last said; 0: it said nothing."""
+        rounds_n = np.zeros(self.clients, dtype=np.int64)
+        for line in self.lines:
+            told = (line.get(VALIDATION) or {}).get("best_round") or []
+            for client, t in zip(line["clients"], told, strict=False):
+                if t is not None and 1 <= t <= self.rounds:
+                    rounds_n[client] = t
+        return rounds_n
+
     def line(self, t: int) -> dict[str, Any]:
         return self._by_round.get(t, {})
 
@@ -159,6 +169,7 @@ class Run:
             "digest": None,
             "missing_clients": [],
             "accuracy": {moment: summarise(self.accuracy(moment)) for moment in MOMENTS},
+            **self._by_validation(),
             "mib_per_client_round": {
                 "up": self.ledger.mean_mib("up"),
                 "down": self.ledger.mean_mib("down"),
@@ -168,9 +179,27 @@ class Run:
             "seconds": self.seconds(),
         }
 
+    def _by_validation(self) -> dict[str, Any]:
+        """What the models are worth that clients chose by validation: their test accuracy, first of all."""
+        chosen_n = self.chosen_rounds()
+        who = np.flatnonzero(chosen_n)
+        if not len(who):
+            return {}
+        at = (chosen_n[who] - 1, who)
+        test_n, validation_n = self.accuracy("trained")[at], self.accuracy(VALIDATION)[at]
+        return {
+            "by_validation": {
+                "accuracy": float(test_n.mean()),
+                "worst_client": float(test_n.min()),
+                "validation_accuracy": float(validation_n.mean()),
+                "rounds": chosen_n.tolist(),
+            }
+        }
+
     @cached_property
     def _known(self) -> dict[str, bool]:
-        return {moment: bool((~np.isnan(self.accuracy(moment))).any()) for moment in MOMENTS}
+        moments = (*MOMENTS, VALIDATION)
+        return {moment: bool((~np.isnan(self.accuracy(moment))).any()) for moment in moments}
 
     @cached_property
     def _by_round(self) -> dict[int, dict[str, Any]]:
@@ -178,7 +207,7 @@ class Run:
 
     @cached_property
     def _measured(self) -> dict[tuple[str, str], Floats]:
-        keys = [(moment, kind) for moment in MOMENTS for kind in ("accuracy", "loss")]
+        keys = [(moment, kind) for moment in (*MOMENTS, VALIDATION) for kind in ("accuracy", "loss")]
         table = {key: np.full((self.rounds, self.clients), np.nan) for key in keys}
         for line in self.lines + ([self.final] if self.final else []):
             for moment, kind in keys:

@@ -145,12 +145,13 @@ class Client:
         save_model(ready.job, store, done.state)
         share = ready.job.config.run.share_metrics
         self._audit(store, t, "finish", [done.meta, done.digest], values=0, type="", metrics=share)
-        merged = Meta.from_bytes(done.meta).merged
+        merged, best_round = Meta.from_bytes(done.meta).merged, int(done.state.get("best.round", 0))
         line: Line = {
             "run": store.run,
             "final": True,
             "model": str(store.model_file),
-            "accuracy": merged.accuracy if merged else None,
+            "accuracy": merged.accuracy if merged and not best_round else None,
+            "best_round": best_round,
         }
         content = records.content(
             {"client": self.client, "round": t, "meta": done.meta, "digest": done.digest.hex()}
@@ -206,9 +207,8 @@ def client_data(job: Job, client: int, own: str) -> ClientData:
             f"{own} has a folder per class, and sites may hold different classes: the server's configuration "
             'must name them all, in order, as in class_names = ["cat", "dog"] in [data]'
         )
-    return ClientData(
-        *load_own(own, classes=names or None, num_classes=len(job.class_names), shape=job.shape)
-    )
+    four = load_own(own, classes=names or None, num_classes=len(job.class_names), shape=job.shape)
+    return job.own_data(ClientData(*four), client)
 
 
 def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> State:

@@ -1,0 +1,29 @@
+"""Validation samples: a share of one client's training samples that it does not train on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedpurin.errors import DataError
+
+
+def hold_out(
+    indices: np.ndarray, share: float, rank: np.ndarray, client: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A client's positions in the data set, divided into those it trains on and those it holds out.
+
+    Held out are the samples that come first in `rank`, which has a number for each sample of the data set: of
+    two clients that share a sample and the rank, seldom one trains on what the other validates on. At least
+    one sample is held out and one is left; all copies of a sample are on the same side. Classes play no part:
+    a client with few samples of one may hold out none of it. Both sides keep the order of the samples.
+    """
+    distinct = np.unique(indices)
+    if len(distinct) < 2:
+        raise DataError(
+            f"client {client} has one training sample, and data.validation = {share:g} would hold it out; "
+            "give it more samples, or set data.validation = 0"
+        )
+    count = min(max(1, round(share * len(distinct))), len(distinct) - 1)
+    held = distinct[np.argsort(rank[distinct], kind="stable")[:count]]
+    is_held = np.isin(indices, held)
+    return indices[~is_held], indices[is_held]
