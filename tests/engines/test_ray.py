@@ -35,7 +35,7 @@ def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, client
                     "clients": clients,
                     "workers": 2,
                 },
-                "data": {"train_samples": 24, "test_samples": 10},
+                "data": {"train_samples": 24, "test_samples": 10, "validation": 0.25},
                 "model": {"name": model},
                 "train": {"epochs": 1, "batch_size": 12},
             }

@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from engine_tools import Stop, StopAt, assert_same_runs, run, run_until
+from fedpurin.cli.show import results_table
 from fedpurin.engines import best
 from fedpurin.engines.simulate import resume_run
 from fedpurin.errors import CorruptError
 from fedpurin.layout import write_parameters
 from fedpurin.meta import Meta, Validation
 from fedpurin.methods import METHODS
+from fedpurin.report.groups import group_runs
+from fedpurin.report.results import results
 from fedpurin.runs.run import load_run
 from fedpurin.train import Score, evaluate
 from tiny import Federation, tiny_config, tiny_job, tiny_model
@@ -159,6 +162,22 @@ def test_without_metrics_nothing_of_it_is_sent_and_the_models_are_the_same(tmp_p
     assert first["bytes"]["meta"] == 4  # the number of samples
     for model in sorted((tmp_path / "told" / "models").iterdir()):
         assert model.read_bytes() == (tmp_path / "untold" / "models" / model.name).read_bytes()
+
+
+@pytest.mark.usefixtures("in_process")
+def test_tables_show_it_where_there_is_validation_and_only_there(tmp_path: Path) -> None:
+    for share in (0.0, 0.4):
+        config = tiny_config("fedavg", tmp_path, run__rounds=2, data__validation=share)
+        run(config, tmp_path / f"{share}")
+    with_it, without = (load_run(tmp_path / name) for name in ("0.4", "0.0"))
+    shown = f"{100 * with_it.summary['by_validation']['accuracy']:.1f}"
+    table = results_table([with_it.path])
+    assert list(next(c for c in table.columns if c.header == "by valid.").cells) == [shown]
+    assert "by valid." not in [c.header for c in results_table([without.path]).columns]
+    page = results(group_runs([with_it]), "trained")
+    cells = {column.title: page.rows[0].cells[column.key] for column in page.columns}
+    assert cells["By validation"] == f"{100 * with_it.summary['by_validation']['accuracy']:.2f}"
+    assert "By validation" not in [c.title for c in results(group_runs([without]), "trained").columns]
 
 
 # Beside the upload

@@ -33,19 +33,20 @@ def lines(path: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "values"),
+    ("method", "values", "validation"),
     [
-        ("fedpurin", "bfloat16"),
-        ("fedcac", "float32"),
-        ("fedper", "float16"),
-        ("fedbn", "int8"),
-        ("separate", "float32"),
+        ("fedpurin", "bfloat16", 0.2),
+        ("fedcac", "float32", 0.0),
+        ("fedper", "float16", 0.0),
+        ("fedbn", "int8", 0.0),
+        ("separate", "float32", 0.2),
     ],
 )
 def test_methods_without_a_real_cluster_give_the_digest_of_the_local_engine(
-    tmp_path: Path, method: str, values: str
+    tmp_path: Path, method: str, values: str, validation: float
 ) -> None:
-    config = small(method, values=values).updated({"model": {"name": "cnn"}})
+    config = small(method, values=values)
+    config = config.updated({"model": {"name": "cnn"}, "data": {"validation": validation}})
     local = run_job(Job.build(config), tmp_path / "local")
     federation = Federation(tmp_path, config)
     assert federation.run()["digest"] == local["digest"]

@@ -58,6 +58,19 @@ def test_every_site_trains_on_its_own_data(tmp_path: Path) -> None:
     assert result["missing_clients"] == []
 
 
+def test_sites_without_metrics_keep_their_best_model_and_tell_nobody(tmp_path: Path) -> None:
+    settings = {"run": {"share_metrics": False}, "data": {"validation": 0.3}}
+    federation = Federation(tmp_path, own_config().updated(settings))
+    federation.grid.data = [write_site(tmp_path / f"{i}.npz", seed=i) for i in range(3)]
+    assert federation.run()["digest"] is not None
+    ledger = (federation.path / "ledger.jsonl").read_text().splitlines()
+    ups = [line for line in map(json.loads, ledger) if line["direction"] == "up"]
+    assert {line["bytes"]["meta"] for line in ups} == {4}  # the number of training samples
+    for client in range(3):
+        noted = (federation.grid.state(client) / "progress.jsonl").read_text().splitlines()
+        assert json.loads(noted[-1])["best_round"] in (1, 2)
+
+
 def test_a_site_whose_data_does_not_fit_is_left_out_and_told_why(tmp_path: Path) -> None:
     federation = Federation(tmp_path, own_config())
     federation.grid.data = [
@@ -286,7 +299,10 @@ def test_a_site_is_told_about_its_rounds_and_its_model() -> None:
     assert (
         progress.describe_site(line) == "round 2 of 9: trained, accuracy 0.500, received 1,000 bytes, sent 20"
     )
-    assert "model is /m" in progress.describe_site({"final": True, "model": "/m", "accuracy": None})
+    last = {"final": True, "model": "/m", "accuracy": None, "best_round": 0}
+    assert progress.describe_site(last) == "the run is over; the personal model is /m"
+    told = progress.describe_site({**last, "best_round": 3})
+    assert told == "the run is over; the personal model of round 3, the best by validation, is /m"
 
 
 def test_traffic_is_told_beside_the_ledger(tmp_path: Path) -> None:
