@@ -74,6 +74,11 @@ def only_head(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
 
 
+def only_two(shape: tuple[int, ...]) -> nn.Module:
+    """Two outputs, whatever the number of classes."""
+    return only_head(shape, 2)
+
+
 def tiny_layout() -> Layout:
     return Layout.of(tiny_model((1, 4, 4), CLASSES))
 

@@ -36,7 +36,7 @@ def resume(path: Path | str, watcher: Watcher | None = None) -> Run:
 
 
 def _engine(config: Config) -> Any:
-    """The module with `run_job` and `resume_run`."""
+    """The module with `check`, `run_job` and `resume_run`."""
     if config.run.engine == "flower":
         from fedpurin.federation import engine
 
@@ -72,6 +72,18 @@ class Plan:
 
     def to_json(self) -> str:
         return json.dumps({"configs": {k: c.as_dict() for k, c in self.configs.items()}, "seeds": self.seeds})
+
+    def check(self, folder: Path) -> None:
+        """Refuse what cannot run before anything is written: each method once, and each seed's split once."""
+        methods: set[str] = set()
+        seeds: set[int] = set()
+        for path, config in self.runs(folder):
+            tried = config.run.method in methods and config.run.seed in seeds
+            if tried or (path / "result.json").exists():
+                continue
+            _engine(config).check(Job.build(config))
+            methods.add(config.run.method)
+            seeds.add(config.run.seed)
 
     def claim(self, folder: Path) -> None:
         """Make the folder this comparison's, unless it is something else's."""
@@ -112,6 +124,7 @@ def compare_plan(
     plan: Plan, folder: Path, watcher: Callable[[Config], Watcher | None] = lambda config: None
 ) -> list[Run]:
     """Carry out a comparison, or the rest of it. `watcher` gives one for each run."""
+    plan.check(folder)
     plan.claim(folder)
     results = []
     for path, config in plan.runs(folder):

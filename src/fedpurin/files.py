@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from fedpurin.errors import RunError
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -32,3 +36,30 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What goes wrong with a file that the user named is told in one line."""
+    try:
+        yield
+    except OSError as problem:
+        raise RunError(
+            f"{path} cannot be written: {problem.strerror or problem}; choose another place"
+        ) from problem
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path at which no file could be written; leaves nothing behind."""
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        finally:
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()

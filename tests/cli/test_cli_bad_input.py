@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,57 @@ def test_what_cannot_run_is_refused_before_anything_is_written(
         assert word in line
     left = {p for p in set(tmp_path.iterdir()) - before if p.name != "__pycache__"}
     assert left == set()
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--model", "tiny:only_two"], ["tiny:only_two", "[2, 2]", "[2, 10]"]),
+        (["--set", "run.device=cuda:99"], ["'cuda:99'", "run.device = cpu"]),
+        (["--tensorboard"], ["TensorBoard", "fedpurin[tensorboard]"]),
+        (["--engine", "ray"], ["ray", "fedpurin[ray]"]),
+        (["--engine", "flower"], ["flower-superlink", "fedpurin[flower]"]),
+    ],
+)
+def test_what_only_training_would_show_is_tried_first(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    words: list[str],
+    says: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for missing in ("ray", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # no command of Flower's is beside it
+    line = Command(capsys).refuse(command, *words, "--out", "result")
+    for word in says:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_runs(
+    fedpurin: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    line = fedpurin.refuse("compare", "--report", "file/report.html", "--out", "result")
+    assert "file/report.html cannot be written" in line
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert "fedpurin[report]" in fedpurin.refuse("compare", "--report", "r.html", "--out", "result")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_reproduction_that_could_not_be_written_is_refused_before_the_runs(
+    fedpurin: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["reproduce", "figure-rounds", "--scale", "mini"]
+    assert "file/figure-rounds cannot be written" in fedpurin.refuse(*words, "--out", "file")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "fedpurin[report]" in fedpurin.refuse(*words)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_directory_that_cannot_be_written_is_named(fedpurin: Command, tmp_path: Path) -> None:
@@ -162,6 +214,7 @@ def test_all_clients_diverging_is_one_line(fedpurin: Command, tmp_path: Path) ->
     settings = {"model__name": "tiny:plain_model", "train__epochs": 3, "train__lr": 1e30}
     (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, **settings).to_toml())
     assert "lower train.lr" in fedpurin.refuse("run", "c.toml", "--out", "run")
+    assert not (tmp_path / "run").exists()  # there is nothing in it to continue
 
 
 def test_no_command_shows_the_help(fedpurin: Command) -> None:

@@ -251,6 +251,11 @@ def test_a_federation_on_this_machine_checks_its_data_sets_first(tmp_path: Path)
         commands.up(own_config(), out=tmp_path / "run", console=Screen(), data=["a.npz"])
     with pytest.raises(ConfigError, match='needs dataset = "own"'):
         commands.up(small(), out=tmp_path / "run", console=Screen(), data=["a.npz"] * 3)
+    good = write_site(tmp_path / "good.npz", seed=1)
+    bad = write_site(tmp_path / "bad.npz", seed=2, shape=(1, 9, 9))
+    for item, says in (("nope", "nope does not exist"), (str(bad), "bad.npz: samples of shape")):
+        with pytest.raises(DataError, match=says):
+            commands.up(own_config(), out=tmp_path / "run", console=Screen(), data=[good, item, good])
     assert not (tmp_path / "run").exists()
 
 

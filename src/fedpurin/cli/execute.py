@@ -19,6 +19,10 @@ from fedpurin.job import Job
 def watching(console: Console, *, tensorboard: bool) -> Iterator[Callable[..., Watcher]]:
     """Gives a watcher for each run that is started inside; closes what it opened."""
     opened: list[RunProgress] = []
+    if tensorboard:
+        from fedpurin.report.tensorboard import need_tensorboard
+
+        need_tensorboard()  # now, and not when the run has begun
 
     def watcher(config: Config, name: str = "") -> Watcher:
         close_all()

@@ -55,3 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `fedpurin ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as problem:  # a full disk, a folder that is read-only or gone
+        if problem.filename is None:
+            raise  # it says nothing to a user
+        print(f"fedpurin: error: {problem.filename}: {problem.strerror}", file=sys.stderr)
+        return 1

@@ -143,18 +143,12 @@ def compare_many(args: argparse.Namespace) -> int:
     for config in configs.values():
         for seed in seeds:
             config.updated({"run": {"seed": seed}})
-        _check_runnable(config)
+    if args.report:
+        from fedpurin.report.page import check_report
+
+        check_report(Path(args.report))
     path = Path(args.out) if args.out else _new_folder(Path("runs/compare"))
     return _compare(Plan(configs, seeds), path, args.tensorboard, args.report)
-
-
-def _check_runnable(config: Config) -> None:
-    """Data and model are looked at before anything is written."""
-    from fedpurin.job import Job
-
-    job = Job.build(config)
-    job.check_data()
-    job.describe_layout()
 
 
 def _compare(plan: Plan, path: Path, tensorboard: bool, report: str | None) -> int:

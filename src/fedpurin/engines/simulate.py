@@ -7,9 +7,10 @@ from typing import Any
 
 from fedpurin.engines.driver import Driver, Watcher
 from fedpurin.engines.transport import Transport
-from fedpurin.errors import ConfigError
+from fedpurin.errors import ConfigError, FedpurinError
 from fedpurin.job import Job
 from fedpurin.plugins import load_object
+from fedpurin.ready import check_ready
 from fedpurin.runs.directory import RunDirectory
 
 TRANSPORTS = {
@@ -28,16 +29,26 @@ def make_transport(job: Job) -> Transport:
     return transport
 
 
+def check(job: Job) -> Transport:
+    """Refuse what cannot run before anything is written; the transport of what can."""
+    job.check_data()
+    check_ready(job)
+    return make_transport(job)
+
+
 def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
     """Start a new run in `path`; its result."""
-    job.check_data()
-    transport = make_transport(job)
+    transport = check(job)
     with RunDirectory.create(path, job) as directory:
-        return Driver(job, directory, transport, watcher=watcher).run()
+        try:
+            return Driver(job, directory, transport, watcher=watcher).run()
+        except FedpurinError:
+            directory.remove_if_nothing_done()
+            raise
 
 
 def resume_run(path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
     """Continue a run after its newest checkpoint, to the same bytes as if it had never stopped."""
     directory, job = RunDirectory.reopen(path)
     with directory:
-        return Driver(job, directory, make_transport(job), watcher=watcher).run()
+        return Driver(job, directory, check(job), watcher=watcher).run()

@@ -204,6 +204,7 @@ def _prepare_run(
 ) -> Job:
     """Create the run directory, or open that of a run to be continued."""
     from fedpurin.job import Job
+    from fedpurin.ready import check_ready
     from fedpurin.runs.directory import RunDirectory
 
     if resume:
@@ -219,6 +220,7 @@ def _prepare_run(
     job = Job.build(config)
     if job.config.run.clients != seats:
         raise ConfigError(f"the split has {job.config.run.clients} clients, but the federation {seats} seats")
+    check_ready(job, device="cpu")  # the sites compute, each on its own machine
     RunDirectory.create(out, job).close()
     return job
 

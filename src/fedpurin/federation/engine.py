@@ -9,20 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.engines.driver import Watcher
+from fedpurin.engines.flower.client_app import client_data
 from fedpurin.engines.flower.settings import functions_named
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.federation.cluster import Cluster, Traffic
 from fedpurin.federation.launch import Event, federation_folder, launch
+from fedpurin.federation.service import program
 from fedpurin.job import Job
+from fedpurin.ready import check_ready
 from fedpurin.runs.directory import RunDirectory
 
 OnEvent = Callable[[Event], None]
 
 
+def check(job: Job, data: list[str] | None = None) -> None:
+    """Refuse what cannot run before anything is written: also each client's own data."""
+    for command in ("flower-superlink", "flwr"):
+        program(command)
+    if not data:
+        job.check_data()
+        check_ready(job)
+        return
+    for client, own in enumerate(data):
+        check_ready(job, client_data(job, client, own).train_x)
+
+
 def run_job(job: Job, path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
     """Start a new run in `path` between real processes; its result."""
-    if not options.get("data"):
-        job.check_data()
+    check(job, options.get("data"))
     RunDirectory.create(path, job).close()
     return _drive(job, path, watcher or Watcher(), **options)
 
@@ -31,6 +45,7 @@ def resume_run(path: Path, watcher: Watcher | None = None, **options: Any) -> di
     """Continue a run of this engine after its newest checkpoint."""
     directory, job = RunDirectory.reopen(path)
     directory.close()
+    check(job, options.get("data"))
     return _drive(job, path, watcher or Watcher(), **options)
 
 

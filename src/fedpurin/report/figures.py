@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
-from fedpurin.files import write_with
+from fedpurin.files import write_with, writing
 from fedpurin.report import draw_matplotlib, draw_plotly
 from fedpurin.report.chart import Chart, Definition, Missing
 from fedpurin.report.charts import all_charts
@@ -55,11 +55,9 @@ def save_figure(runs: Runs, name: str, path: Path | str, **choices: Any) -> Path
     picture, round = _choose(runs, name, choices)
     with matplotlib_style():
         drawn = draw_matplotlib.draw(picture, round)
-        try:
+        with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             write_with(out, lambda file: drawn.savefig(file, format=suffix[1:], metadata=UNDATED[suffix]))
-        except OSError as error:
-            raise RunError(f"{out} cannot be written: {error}") from error
     return out
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
-from fedpurin.files import write_atomic
+from fedpurin.files import check_writable, write_atomic, writing
 from fedpurin.report import draw_plotly
 from fedpurin.report.chart import Chart, Control, Missing, View
 from fedpurin.report.charts import all_charts
@@ -51,19 +51,23 @@ class Section:
 
 def write_report(paths: Sequence[Path | str], out: Path | str, title: str | None = None) -> Path:
     """Write the report of runs or comparison directories to `out`, whole or not at all."""
-    need_plotly(), need_jinja()
+    target = Path(out)
+    check_report(target)
     runs = [load_run(path) for path in find_runs([Path(path) for path in paths])]
     started = [run for run in runs if run.rounds > 0]
     if not started:
         raise RunError(f"{runs[0].path} has no finished round yet; wait for the first one")
     page = build_page(started, [run for run in runs if run.rounds == 0], title)
-    target = Path(out)
-    try:
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, page)
-    except OSError as error:
-        raise RunError(f"{target} cannot be written: {error}; choose another place with -o") from error
     return target
+
+
+def check_report(target: Path) -> None:
+    """Whether a report could be written there; whoever starts a long run asks before it."""
+    need_plotly(), need_jinja()
+    check_writable(target)
 
 
 def build_page(runs: Sequence[Run], skipped: Sequence[Run] = (), title: str | None = None) -> str:

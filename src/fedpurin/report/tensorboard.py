@@ -15,15 +15,20 @@ def tensorboard_writer(run_dir: Path | str) -> TensorboardWriter:
     return TensorboardWriter(Path(run_dir) / "tensorboard")
 
 
+def need_tensorboard() -> Any:
+    """torch's SummaryWriter, where TensorBoard is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingExtraError("tensorboard", "writing TensorBoard event files") from error
+    return SummaryWriter
+
+
 class TensorboardWriter:
     """Takes the lines of metrics.jsonl and ledger.jsonl as they are written."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtraError("tensorboard", "writing TensorBoard event files") from error
-        self._writer = SummaryWriter(str(folder))
+        self._writer = need_tensorboard()(str(folder))
 
     def round(self, line: dict[str, Any], ledger_lines: Sequence[dict[str, Any]]) -> None:
         """One line of metrics and the messages of its round; the closing line of a run is welcome too."""

@@ -77,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Any) -> int:
     """The whole command. Returns the exit code."""
+    from fedpurin.files import check_writable
+    from fedpurin.report.extras import need_matplotlib
     from fedpurin.reproduce.execute import Means
 
     source, means = build_source(args), Means(console, args.workers, args.data_dir)
@@ -88,9 +90,17 @@ def run(args: argparse.Namespace, console: Any) -> int:
         return _docs(args, means)
     if args.what == "queue":
         return _queue(args, source, means)
+    if args.what in DRAWN:
+        need_matplotlib()
+    if args.out or args.what in DRAWN:
+        check_writable(_output(args) / args.what)
     if not args.no_run and not _make(args, source, means):
         return 0
     return _show(args, source, means)
+
+
+def _output(args: argparse.Namespace) -> Path:
+    return Path(args.out or "reproduction")
 
 
 def build_source(args: argparse.Namespace) -> Source:
@@ -191,14 +201,14 @@ def _show(args: argparse.Namespace, source: Source, means: Means) -> int:
     for number, table in enumerate(tables(args.what, source), start=1):
         means.say(table.markdown())
         if args.out:
-            folder = Path(args.out)
+            folder = _output(args)
             folder.mkdir(parents=True, exist_ok=True)
             name = args.what + (f"-{number}" if number > 1 else "")
             write_atomic(folder / f"{name}.md", table.markdown())
             write_atomic(folder / f"{name}.tex", table.latex())
             means.say(f"wrote {folder / name}.md and .tex")
     if args.what in DRAWN:
-        files = figures(args.what, source, Path(args.out or "reproduction"))
+        files = figures(args.what, source, _output(args))
         means.say("\n".join(f"wrote {file}" for file in files) or "nothing to draw yet")
     return 0
 

@@ -117,6 +117,11 @@ class RunDirectory:
     def __exit__(self, *problem: object) -> None:
         self.close()
 
+    def remove_if_nothing_done(self) -> None:
+        """A run that failed before its first round was over leaves nothing to continue."""
+        if not (self.path / LOGS[0]).stat().st_size:
+            shutil.rmtree(self.path)
+
     # Logs
 
     def append(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
-from fedpurin.files import write_atomic
+from fedpurin.files import write_atomic, writing
 from fedpurin.runs.files import read_json, read_lines, read_toml
 
 if TYPE_CHECKING:
@@ -258,7 +258,8 @@ class Ledger:
             coding = (self.mask_encodings[m], self.value_types[m])
             sums = (total_m[m], round(self.bound(m), 1))
             writer.writerow([*where, *self.sections_ms[m], *amounts, *coding, *sums])
-        write_atomic(Path(path), text.getvalue())
+        with writing(Path(path)):
+            write_atomic(Path(path), text.getvalue())
 
     def to_json(self, path: Path | str) -> None:
         """The totals: by direction, phase and round, with the encodings that were chosen."""
@@ -271,7 +272,8 @@ class Ledger:
             for direction in DIRECTIONS
         }
         document = {"exchanged": self.d, "beta": self.beta, "directions": directions}
-        write_atomic(Path(path), json.dumps(document, indent=1) + "\n")
+        with writing(Path(path)):
+            write_atomic(Path(path), json.dumps(document, indent=1) + "\n")
 
 
 def _first_complaint(file: Path, lines: Sequence[dict[str, Any]]) -> str:

@@ -26,6 +26,7 @@ from fedpurin.engines.site import Site
 from fedpurin.engines.transport import named_model
 from fedpurin.job import Job
 from fedpurin.meta import Meta
+from fedpurin.ready import check_ready
 from fedpurin.runs.ledger import VALUE_BYTES
 from fedpurin.train import ClientData, prepare_process
 from fedpurin.version import __version__
@@ -180,6 +181,7 @@ class Client:
         limits.check_message(math.ceil(VALUE_BYTES[values] * d) + d // 8, "an upload that may reach the size")
         data = client_data(job, self.client, self.settings.data)
         limits.check_samples(len(data.train_y))
+        check_ready(job, data.train_x)
         return Ready(text, job, Site(job), data)
 
     def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **more: Any) -> None:

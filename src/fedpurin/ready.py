@@ -1,0 +1,69 @@
+"""Whatever can stop a run is tried before it begins: the device, and the model on two samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpurin.errors import ConfigError, ModelError
+from fedpurin.job import Job
+from fedpurin.train import as_batch, prepare_inputs
+
+
+def check_ready(job: Job, samples: Tensor | None = None, device: str | None = None) -> None:
+    """Refuse a device that is not there and a model that does not fit the data.
+
+    `samples` are a site's own; without them those of the job's data set are tried, or zeros of the agreed
+    shape. `device` is where this process computes, if not on run.device.
+    """
+    device = device or job.config.run.device
+    check_device(device)
+    job.describe_layout()  # refuses a model without a head, or one the method cannot exchange
+    if samples is None:
+        samples = torch.zeros(2, *job.shape) if job.dataset is None else job.dataset.train_x
+    check_model(job, samples, device)
+
+
+def check_device(device: str) -> None:
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and not torch.cuda.is_available():
+        problem = "finds no CUDA device" if torch.version.cuda else "was built without CUDA"
+    elif kind == "cuda" and number and not (number.isdigit() and int(number) < torch.cuda.device_count()):
+        problem = f"finds CUDA devices 0 to {torch.cuda.device_count() - 1} only"
+    elif kind == "mps" and not torch.backends.mps.is_available():
+        problem = "finds no MPS device"
+    else:
+        return
+    raise ConfigError(
+        f"run.device = {device!r}, but torch {torch.__version__} {problem}; choose run.device = cpu, "
+        "or install a torch for this device"
+    )
+
+
+def check_model(job: Job, samples: Tensor, device: str) -> None:
+    """One forward pass as in training and one as in evaluation; each must give [n, classes]."""
+    name, classes = job.config.model.name, len(job.class_names)
+    pair = samples[[0, -1]]  # two, also where there is one: batch norm cannot train on a single sample
+    model = job.model(0).to(device)
+    for training in (True, False):
+        model.train(training)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                logits = model(as_batch(prepare_inputs(pair, device)))
+        except Exception as problem:  # whatever the user's module raises
+            raise ModelError(
+                f"model {name} fails on samples of shape {list(job.shape)}: "
+                f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+            ) from problem
+        if not isinstance(logits, Tensor):
+            raise ModelError(
+                f"model {name} gives a {type(logits).__name__}; its forward must return one tensor, "
+                f"[n, {classes}]: a score for each of the {classes} classes"
+            )
+        if tuple(logits.shape) != (2, classes):
+            raise ModelError(
+                f"model {name} gives {list(logits.shape)} for 2 samples; it must give [2, {classes}]: "
+                f"a score for each of the {classes} classes of the data"
+            )
+        if not logits.is_floating_point():
+            raise ModelError(f"model {name} gives {logits.dtype}; scores must be floating point")
