@@ -1,14 +1,59 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all.
+
+Everything that changes a run directory goes through `disk`. Tests put another one in its place, which fails,
+tears what is written or forgets what was not synced.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedpurin.errors import RunError
+
+
+class Disk:
+    """The few things that are done to files."""
+
+    def fill(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Let `write` make the file."""
+        write(path)
+
+    def append(self, path: Path, data: bytes) -> None:
+        """Make the file longer; with nothing to append, make sure that it is there."""
+        with path.open("ab") as file:
+            file.write(data)
+
+    def truncate(self, path: Path, size: int) -> None:
+        os.truncate(path, size)
+
+    def sync(self, path: Path) -> None:
+        """What a file, or the names in a folder, are now is what they are after a power cut."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir()
+
+    def remove(self, path: Path) -> None:
+        """A file, or a folder with all that is in it."""
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+disk = Disk()
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -21,21 +66,13 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write(temporary)
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """fsync a file or a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        disk.fill(temporary, write)
+        disk.sync(temporary)
+        disk.rename(temporary, path)
+    except BaseException:
+        disk.remove(temporary)
+        raise
+    disk.sync(path.parent)
 
 
 @contextmanager
@@ -63,3 +100,23 @@ def check_writable(path: Path) -> None:
             for folder in missing:
                 with suppress(OSError):
                     folder.rmdir()
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file, for good."""
+    disk.append(path, data)
+    disk.sync(path)
+
+
+def make_folders(path: Path) -> None:
+    """A folder and those above it, for good."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        disk.make_folder(path)
+        disk.sync(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """What a process that was killed had begun to write here."""
+    for path in [*folder.glob(".*.tmp"), *folder.glob(".tmp*")]:  # ours, and those of safetensors
+        disk.remove(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from engine_tools import run
@@ -22,7 +23,7 @@ from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ModelError, RunError
 from fedpurin.files import write_atomic, write_with
 from fedpurin.job import Job
-from fedpurin.runs import directory as runs_directory
+from fedpurin.runs import checkpoints as runs_checkpoints
 from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest
 from fedpurin.train import evaluate
 from tiny import tiny_config, tiny_job
@@ -134,6 +135,17 @@ def test_a_directory_in_use_is_refused_with_the_fitting_remedy(tmp_path: Path, f
     RunDirectory.open(finished).close()  # the refusal left no lock behind
 
 
+def test_a_directory_whose_making_was_broken_off_is_made_anew(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path, tiny_job()).close()
+    (tmp_path / "config.toml").rename(tmp_path / ".config.toml.123.tmp")
+    RunDirectory.create(tmp_path, tiny_job()).close()
+    assert not list(tmp_path.glob("*.tmp"))
+    (tmp_path / "config.toml").unlink()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")  # somebody's rounds
+    with pytest.raises(RunError, match=r"not empty.*or empty it"):
+        RunDirectory.create(tmp_path, tiny_job())
+
+
 def test_an_empty_directory_is_welcome(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path, tiny_job())
     assert directory.config() == tiny_job().config
@@ -178,6 +190,19 @@ def test_a_full_disk_is_reported_with_the_way_to_go_on(
     monkeypatch.setattr(os, "fsync", _full)
     with pytest.raises(RunError, match=r"No space left on device; make room, then: fedpurin resume"):
         directory.append({"round": 1}, [])
+    directory.close()
+
+
+def test_a_disk_that_fills_up_inside_a_tensor_file_is_reported_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    monkeypatch.setattr(runs_checkpoints, "save_file", full)
+    with pytest.raises(RunError, match=r"No space left on device; make room, then: fedpurin resume"):
+        directory.checkpoint(1, {"part": {"x": torch.tensor([1])}})
     directory.close()
 
 
@@ -229,6 +254,37 @@ def test_going_back_to_an_older_checkpoint_is_said(three_rounds: RunDirectory) -
     assert [len(lines) for lines in logs(three_rounds)] == [2, 2]
 
 
+@pytest.mark.parametrize("log", LOGS)
+def test_a_changed_log_is_found_by_its_checksum(three_rounds: RunDirectory, log: str) -> None:
+    """Still JSON, still as long: round 3's line says something else. Round 2's checkpoint covers less."""
+    file = three_rounds.path / log
+    file.write_bytes(file.read_bytes().replace(b"3}", b"7}"))
+    assert three_rounds.rewind()[0] == 2
+    assert f"{log} is not as it was" in three_rounds.warnings[0]
+
+
+def test_checkpoints_without_checksums_of_the_logs_are_read(three_rounds: RunDirectory) -> None:
+    """Those of version 0.1."""
+    file = three_rounds.path / "checkpoints" / "round-00003" / "checkpoint.json"
+    about = json.loads(file.read_text())
+    del about["log_checksums"]
+    file.write_text(json.dumps(about))
+    assert three_rounds.rewind()[0] == 3
+    three_rounds.append({"round": 4}, [])
+    three_rounds.checkpoint(4, {"part": {"x": torch.tensor([4])}})
+    assert three_rounds.rewind()[0] == 4
+    assert three_rounds.warnings == []
+
+
+def test_what_a_killed_process_had_begun_to_write_is_cleared_away(three_rounds: RunDirectory) -> None:
+    begun = [three_rounds.path / ".result.json.99.tmp", three_rounds.path / "models" / ".tmpX1y2Z3"]
+    (three_rounds.path / "models").mkdir()
+    for file in begun:
+        file.write_bytes(b"half")
+    assert three_rounds.rewind()[0] == 3
+    assert not any(file.exists() for file in begun)
+
+
 def test_a_whole_checkpoint_needs_no_warning(three_rounds: RunDirectory) -> None:
     assert three_rounds.rewind()[0] == 3
     assert three_rounds.warnings == []
@@ -238,11 +294,11 @@ def test_a_whole_checkpoint_needs_no_warning(three_rounds: RunDirectory) -> None
 def test_a_checkpoint_that_cannot_be_read_for_now_changes_nothing(
     three_rounds: RunDirectory, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def fail(file: Path) -> int:
+    def fail(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
     before = logs(three_rounds)
-    monkeypatch.setattr(runs_directory, "_checksum", fail)
+    monkeypatch.setattr(runs_checkpoints, "_checksum", fail)
     with pytest.raises(RunError, match=rf"{os.strerror(number)}; nothing was changed; .*fedpurin resume"):
         three_rounds.rewind()
     assert logs(three_rounds) == before
@@ -256,7 +312,7 @@ def test_logs_are_kept_when_no_checkpoint_is_left(three_rounds: RunDirectory) ->
     assert logs(three_rounds) == [[], []]
     kept = [(three_rounds.path / f"{log}.bak").read_text().splitlines() for log in LOGS]
     assert kept == before
-    assert "metrics.jsonl is kept as" in three_rounds.warnings[2]
+    assert "metrics.jsonl is kept as" in three_rounds.warnings[3]
 
 
 def test_logs_kept_before_are_not_overwritten(three_rounds: RunDirectory) -> None:

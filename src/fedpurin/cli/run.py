@@ -97,11 +97,12 @@ def _one(path: Path, tensorboard: bool, config: Config | None) -> int:
     from fedpurin import api
     from fedpurin.cli.execute import watching
     from fedpurin.cli.show import results_table
+    from fedpurin.federation.progress import stoppable
     from fedpurin.runs.directory import stored_config
 
     console = make_console()
     try:
-        with watching(console, tensorboard=tensorboard) as watcher:
+        with stoppable(), watching(console, tensorboard=tensorboard) as watcher:
             if config is None:
                 api.resume(path, watcher(stored_config(path)))
             else:
@@ -155,10 +156,11 @@ def _compare(plan: Plan, path: Path, tensorboard: bool, report: str | None) -> i
     from fedpurin.api import compare_plan
     from fedpurin.cli.execute import watching
     from fedpurin.cli.show import results_table
+    from fedpurin.federation.progress import stoppable
 
     console = make_console()
     try:
-        with watching(console, tensorboard=tensorboard) as watcher:
+        with stoppable(), watching(console, tensorboard=tensorboard) as watcher:
 
             def named(config: Config) -> Watcher:
                 seed = f" s{config.run.seed}" if len(plan.seeds) > 1 else ""

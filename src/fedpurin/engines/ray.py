@@ -7,9 +7,12 @@ The cluster is the one that RAY_ADDRESS names, or a new one on this machine.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self
@@ -47,7 +50,8 @@ class RayWorkers(Pool):
         self.started_ray = not self.ray.is_initialized()
         if self.started_ray:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
+            with _own_signals():
+                self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         cores = int(self.ray.cluster_resources().get("CPU", 1))
         self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
         for _ in range(self.count):
@@ -178,6 +182,15 @@ def _arrays(state: dict[str, Tensor]) -> Arrays:
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     """Copies: what comes from Ray's object store is read-only and shared."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray would take SIGTERM over and end the process without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _import_ray() -> Any:

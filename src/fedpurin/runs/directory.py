@@ -2,6 +2,7 @@
 
 docs/run-directory.md describes the files. A checkpoint remembers how long metrics.jsonl and
 ledger.jsonl were, so that a resumed run cuts off what came after it and repeats those rounds.
+Whatever changes a file goes through `fedpurin.files`.
 """
 
 from __future__ import annotations
@@ -9,29 +10,33 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import shutil
-import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
+from fedpurin import files
 from fedpurin.config import Config
 from fedpurin.environment import environment
 from fedpurin.errors import RunError
-from fedpurin.files import sync, write_atomic, write_with
 from fedpurin.job import Job
+from fedpurin.runs.checkpoints import (
+    DAMAGED,
+    Checkpoint,
+    Log,
+    Tensors,
+    checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+    write_tensors,
+)
 from fedpurin.runs.files import read_lines, read_toml
 from fedpurin.runs.run import load_run
 
-KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 LOGS = ("metrics.jsonl", "ledger.jsonl")
-Tensors = dict[str, Tensor]
-DAMAGED = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
+"""What is there before config.toml makes it a run."""
 
 
 class RunDirectory:
@@ -40,30 +45,41 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
+        self._logs = {log: Log() for log in LOGS}
         self._lock = _lock(path)
 
     @classmethod
     def create(cls, path: Path, job: Job) -> RunDirectory:
-        files = {  # first of all: a model or data that do not fit must not leave half a directory
+        texts = {  # first of all: a model or data that do not fit must not leave half a directory
             "environment.json": json.dumps(environment(job.config.run.workers), indent=1),
             "layout.json": json.dumps(job.describe_layout()),
             "clients.json": json.dumps(job.describe_clients()),
         }
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                remedy = f"continue it with: fedpurin resume {path}" if _is_run(path) else "empty it"
-                raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
+            files.make_folders(path)
+            _check_free(path)
             run = cls(path)
-            for name, text in files.items():
-                write_atomic(path / name, text)
-            for log in LOGS:
-                (path / log).touch()
-            (path / "checkpoints").mkdir()
-            write_atomic(path / "config.toml", job.config.to_toml())  # last: now it is a run
         except OSError as problem:
             raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
+        try:
+            _check_free(path)  # again, now that nobody else can write it
+            run._begin(texts, job.config)
+        except OSError as problem:
+            run.close()
+            raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
+        except BaseException:
+            run.close()
+            raise
         return run
+
+    def _begin(self, texts: dict[str, str], config: Config) -> None:
+        files.remove_leftovers(self.path)
+        for name, text in texts.items():
+            files.write_atomic(self.path / name, text)
+        for log in LOGS:
+            files.append(self.path / log, b"")
+        files.make_folders(self.path / "checkpoints")
+        files.write_atomic(self.path / "config.toml", config.to_toml())  # last: now it is a run
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -127,10 +143,9 @@ class RunDirectory:
     def append(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
         with self._writing():
             for log, lines in zip(LOGS, ([record], ledger_lines), strict=True):
-                with (self.path / log).open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps(line) + "\n" for line in lines)
-                    file.flush()
-                    os.fsync(file.fileno())
+                data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                files.append(self.path / log, data)
+                self._logs[log] = self._logs[log].longer(data)
 
     def ledger_bytes(self) -> bytes:
         return (self.path / "ledger.jsonl").read_bytes()
@@ -138,34 +153,8 @@ class RunDirectory:
     # Checkpoints
 
     def checkpoint(self, t: int, parts: dict[str, Tensors]) -> None:
-        """Save every part as NAME.safetensors; the folder appears only when it is whole.
-
-        Old ones go first, all but the newest before this round: the new files then take over their memory in
-        the system's cache, which is several times faster than fresh memory.
-        """
-        folder = self.path / "checkpoints"
-        temporary, final = folder / f".round-{t:05d}.tmp", folder / f"round-{t:05d}"
         with self._writing():
-            earlier = [old for old in self._checkpoints() if old < final]
-            for old in self._checkpoints():
-                if old not in earlier[-KEPT_BEFORE:]:
-                    shutil.rmtree(old)
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir()
-            for name, tensors in parts.items():
-                save_file(tensors, temporary / f"{name}.safetensors")
-                sync(temporary / f"{name}.safetensors")
-            about = {
-                "round": t,
-                "lengths": {log: (self.path / log).stat().st_size for log in LOGS},
-                "checksums": {name: _checksum(temporary / f"{name}.safetensors") for name in parts},
-            }
-            write_atomic(temporary / "checkpoint.json", json.dumps(about))
-            temporary.rename(final)
-            sync(folder)
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted((self.path / "checkpoints").glob("round-*"))
+            write_checkpoint(self.path / "checkpoints", Checkpoint(t, parts, self._logs))
 
     def rewind(self) -> tuple[int, dict[str, Tensors]]:
         """Go back to the newest whole checkpoint: its round and parts; round 0 and nothing without one.
@@ -175,16 +164,15 @@ class RunDirectory:
         disk) is an error that changes nothing. `warnings` says what happened.
         """
         with self._writing():
-            (self.path / "checkpoints").mkdir(exist_ok=True)
+            files.make_folders(self.path / "checkpoints")
             for log in LOGS:
-                (self.path / log).touch()
-        for folder in reversed(self._checkpoints()):
+                files.append(self.path / log, b"")
+            for folder in (self.path, self.path / "checkpoints", self.path / "models"):
+                files.remove_leftovers(folder)
+        for folder in reversed(checkpoints(self.path / "checkpoints")):
             try:
-                about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
-                parts = {name: _load(folder, name, crc) for name, crc in about["checksums"].items()}
-                done, lengths = int(about["round"]), {log: int(about["lengths"][log]) for log in LOGS}
-                self._check_lengths(lengths)
-            except (FileNotFoundError, *DAMAGED) as problem:
+                found = read_checkpoint(folder, {log: self.path / log for log in LOGS})
+            except DAMAGED as problem:
                 self.warnings.append(f"the checkpoint {folder} is damaged ({problem}); trying the one before")
                 continue
             except OSError as problem:
@@ -194,29 +182,26 @@ class RunDirectory:
                 ) from problem
             with self._writing():
                 for log in LOGS:
-                    os.truncate(self.path / log, lengths[log])
-            return done, parts
+                    files.disk.truncate(self.path / log, found.logs[log].length)
+            self._logs = dict(found.logs)
+            return found.round, found.parts
         self._begin_anew()
         return 0, {}
-
-    def _check_lengths(self, lengths: dict[str, int]) -> None:
-        for log in LOGS:
-            if (self.path / log).stat().st_size < lengths[log]:
-                raise ValueError(f"{log} is shorter than when it was made")
 
     def _begin_anew(self) -> None:
         """Empty logs. Old ones stay beside them, unless they hold no more than a checkpoint would repeat."""
         expected = not self.warnings and self._last_round() <= self.config().run.checkpoint_every
         with self._writing():
-            for log in LOGS:
+            for log in reversed(LOGS):  # metrics.jsonl last: as long as it is there, `expected` is the same
                 file = self.path / log
                 if not expected and file.stat().st_size:
                     aside = _unused(self.path / f"{log}.bak")
-                    file.rename(aside)
+                    files.disk.rename(file, aside)
                     self.warnings.append(
                         f"no whole checkpoint is left: begins anew; {log} is kept as {aside}"
                     )
-                write_atomic(file, "")
+                files.write_atomic(file, "")
+        self._logs = {log: Log() for log in LOGS}
 
     def _last_round(self) -> int:
         """The last round that metrics.jsonl holds a whole line of."""
@@ -227,12 +212,12 @@ class RunDirectory:
     def save_model(self, client: int, tensors: Tensors) -> None:
         folder = self.path / "models"
         with self._writing():
-            folder.mkdir(exist_ok=True)
-            write_with(folder / f"client-{client:04d}.safetensors", lambda p: save_file(tensors, p))
+            files.make_folders(folder)
+            files.write_with(folder / f"client-{client:04d}.safetensors", partial(write_tensors, tensors))
 
     def save_tensors(self, name: str, tensors: Tensors) -> None:
         with self._writing():
-            write_with(self.path / f"{name}.safetensors", lambda p: save_file(tensors, p))
+            files.write_with(self.path / f"{name}.safetensors", partial(write_tensors, tensors))
 
     def finish(self, digests: dict[int, str], clients: int) -> dict[str, Any]:
         """Write result.json from what the directory holds; without it the run counts as unfinished."""
@@ -241,7 +226,7 @@ class RunDirectory:
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
         result = {**summary, "digest": digest, "missing_clients": missing}
         with self._writing():
-            write_atomic(self.path / "result.json", json.dumps(result, indent=1))
+            files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))
         return result
 
     @contextlib.contextmanager
@@ -268,20 +253,14 @@ def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
 
 
-def _checksum(file: Path) -> int:
-    """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
-    crc = 0
-    with file.open("rb") as content:
-        while piece := content.read(2**20):
-            crc = zlib.crc32(piece, crc)
-    return crc
-
-
-def _load(folder: Path, name: str, crc: int) -> Tensors:
-    file = folder / f"{name}.safetensors"
-    if _checksum(file) != crc:
-        raise ValueError(f"{file} is not as it was written")
-    return load_file(file)
+def _check_free(path: Path) -> None:
+    """A new run may go where nothing is, or where the making of one was broken off."""
+    inside = [p for p in path.iterdir() if not p.name.endswith(".tmp")]
+    filled = [log for log in LOGS if (path / log).is_file() and (path / log).stat().st_size]
+    kept = [*path.glob("checkpoints/round-*")]
+    if _is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
+        remedy = f"continue it with: fedpurin resume {path}" if _is_run(path) else "empty it"
+        raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
 
 
 def run_digest(client_digests: list[str], ledger: bytes) -> str:

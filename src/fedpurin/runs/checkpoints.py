@@ -1,0 +1,127 @@
+"""Checkpoints: a folder per round with a file per part, which appears whole or not at all.
+
+checkpoint.json in it holds a CRC-32 of every part, and how long each log was and its CRC-32. A checkpoint
+whose files are not as they were written, or whose logs are not, does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedpurin import files
+
+KEPT_BEFORE = 1  # checkpoints that stay beside a new one
+Tensors = dict[str, Tensor]
+DAMAGED = (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+"""What reading a checkpoint raises where it is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """How far a log goes."""
+
+    length: int = 0
+    crc: int = 0
+
+    def longer(self, data: bytes) -> Log:
+        return Log(self.length + len(data), zlib.crc32(data, self.crc))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    round: int
+    parts: dict[str, Tensors]
+    logs: dict[str, Log]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The newest comes last."""
+    return sorted(folder.glob("round-*"))
+
+
+def write_checkpoint(folder: Path, made: Checkpoint) -> None:
+    """Save every part as NAME.safetensors.
+
+    Old ones go first, all but the newest before this round: the new files then take over their memory in
+    the system's cache, which is several times faster than fresh memory.
+    """
+    temporary, final = folder / f".round-{made.round:05d}.tmp", folder / f"round-{made.round:05d}"
+    earlier = [old for old in checkpoints(folder) if old < final]
+    for old in checkpoints(folder):
+        if old not in earlier[-KEPT_BEFORE:]:
+            _put_away(old)
+    files.disk.remove(temporary)
+    files.disk.make_folder(temporary)
+    for name, tensors in made.parts.items():
+        file = temporary / f"{name}.safetensors"
+        files.disk.fill(file, partial(write_tensors, tensors))
+        files.disk.sync(file)
+    about = {
+        "round": made.round,
+        "lengths": {name: log.length for name, log in made.logs.items()},
+        "log_checksums": {name: log.crc for name, log in made.logs.items()},
+        "checksums": {name: _checksum(temporary / f"{name}.safetensors") for name in made.parts},
+    }
+    files.write_atomic(temporary / "checkpoint.json", json.dumps(about))
+    files.disk.rename(temporary, final)
+    files.disk.sync(folder)
+
+
+def _put_away(old: Path) -> None:
+    """Half a checkpoint must not bear the name of a whole one, not even while it goes."""
+    aside = old.with_name(f".{old.name}.old.tmp")
+    files.disk.remove(aside)
+    files.disk.rename(old, aside)
+    files.disk.remove(aside)
+
+
+def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
+    """Raises one of DAMAGED where something is not as it was written."""
+    about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
+    known = about.get("log_checksums", {})  # version 0.1 had none
+    covered = {}
+    for name, file in logs.items():
+        length = int(about["lengths"][name])
+        if file.stat().st_size < length:
+            raise ValueError(f"{name} is shorter than when it was made")
+        covered[name] = Log(length, _checksum(file, length))
+        if known.get(name, covered[name].crc) != covered[name].crc:
+            raise ValueError(f"{name} is not as it was when it was made")
+    parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}
+    return Checkpoint(int(about["round"]), parts, covered)
+
+
+def write_tensors(tensors: Tensors, file: Path) -> None:
+    """A full or failing disk is an OSError here as everywhere else."""
+    try:
+        save_file(tensors, file)
+    except SafetensorError as problem:
+        found = re.search(r"os error (\d+)", str(problem))
+        if not found:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from problem
+
+
+def _checksum(file: Path, length: int | None = None) -> int:
+    """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
+    crc, left = 0, file.stat().st_size if length is None else length
+    with file.open("rb") as content:
+        while piece := content.read(min(2**20, left)):
+            crc, left = zlib.crc32(piece, crc), left - len(piece)
+    return crc
+
+
+def _load(file: Path, crc: int) -> Tensors:
+    if _checksum(file) != crc:
+        raise ValueError(f"{file} is not as it was written")
+    return load_file(file)

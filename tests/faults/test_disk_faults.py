@@ -1,0 +1,104 @@
+"""Every write, sync, rename and removal of a short run fails, is torn or is the last: nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import assert_nothing_half_written
+from faulty_disk import FAULTS, CountingDisk
+from sweep import Sweep, begin_or_go_on, on, places, short_config
+
+SECOND = 7  # seed of the second faults
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    """A folder in memory: the disk's forgetting is ours, and real syncs would only take time."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def sweep(memory: Path) -> Sweep:
+    config = short_config(memory)
+    return Sweep(config, memory / "undisturbed", places(config, memory / "undisturbed"))
+
+
+def some(all_n: list[int], fault: str, step: int) -> list[int]:
+    """Every `step`-th, beginning with another one for each fault. `make torture` takes all of them."""
+    return all_n[FAULTS.index(fault) * 5 % step :: step]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_disk_may_fail_anywhere(sweep: Sweep, fault: str, memory: Path) -> None:
+    for n in some(sweep.every(fault), fault, 24):
+        sweep.strike(fault, n, memory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_disk_may_fail_anywhere_and_again_in_the_run_that_resumes(
+    sweep: Sweep, fault: str, memory: Path
+) -> None:
+    draw = random.Random(SECOND)
+    for n in some(sweep.every(fault), fault, 8):
+        sweep.strike(fault, n, memory, again=draw)
+
+
+def test_a_short_run_has_every_kind_of_place(sweep: Sweep) -> None:
+    assert set(sweep.kinds) == {"fill", "append", "sync", "rename", "make_folder", "remove"}
+    assert len(sweep.kinds) > 100
+
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
+
+
+def test_nothing_changes_a_run_directory_behind_the_disks_back(sweep: Sweep, tmp_path: Path) -> None:
+    """Else the faults above would miss it. Python itself reports what is done to files."""
+    run, behind, busy = tmp_path / "run", [], False
+
+    class Noting(CountingDisk):
+        def before(self, kind: str, path: Path) -> bool:
+            nonlocal busy
+            busy = True
+            return super().before(kind, path)
+
+        def after(self, kind: str, path: Path) -> None:
+            nonlocal busy
+            busy = False
+
+    def hook(event: str, about: tuple[Any, ...]) -> None:
+        if busy or not watched or not about or not isinstance(about[0], str | os.PathLike):
+            return
+        writes = event == "open" and bool(about[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        path = Path(os.fspath(about[0]))
+        if event == "os.mkdir" and path.is_dir():
+            return  # the lock makes sure of its folder
+        if (event in CHANGES or writes) and path.is_relative_to(run) and path.name != ".lock":
+            behind.append((event, str(path)))
+
+    watched = True
+    sys.addaudithook(hook)  # cannot be taken back, so it is told to look away
+    try:
+        with on(Noting()):
+            begin_or_go_on(sweep.config, run)
+    finally:
+        watched = False
+    assert behind == []
+
+
+@pytest.mark.parametrize("name", ["config.toml", "result.json", "models/client-0000.safetensors"])
+def test_a_half_file_under_its_final_name_would_be_seen(sweep: Sweep, tmp_path: Path, name: str) -> None:
+    begin_or_go_on(sweep.config, tmp_path / "run")
+    assert_nothing_half_written(tmp_path / "run")
+    file = tmp_path / "run" / name
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(Exception, match=r".+"):
+        assert_nothing_half_written(tmp_path / "run")
