@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpurin.config import TrainSection
-from fedpurin.layout import read_gradients, read_parameters
+from fedpurin.layout import read_gradients, read_parameters, write_parameters
 from fedpurin.train import (
     EVALUATION_BATCH,
     ClientData,
@@ -127,6 +127,34 @@ def test_training_is_sgd_and_leaves_the_gradient_of_the_last_mini_batch(
     end, gradient = by_hand(twin, data, settings, seed=11)
     torch.testing.assert_close(read_parameters(model), end, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(read_gradients(model), gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_squares_are_the_mean_over_the_last_epochs_mini_batches_and_change_nothing_else() -> None:
+    data, model = some_data(9), some_model()
+    settings = TrainSection(epochs=3, batch_size=4)
+    twin = copy.deepcopy(model)
+    squares = train(model, data, settings, cross_entropy, seed=3, device="cpu", squares=True)
+    assert train(twin, data, settings, cross_entropy, seed=3, device="cpu") is None
+    assert torch.equal(read_parameters(model), read_parameters(twin))
+    gradients = last_gradients(data, settings, seed=3)
+    assert squares is not None
+    torch.testing.assert_close(squares, torch.stack(gradients).square().mean(0), rtol=1e-4, atol=1e-7)
+
+
+def last_gradients(data: ClientData, settings: TrainSection, seed: int) -> list[Tensor]:
+    """Of each mini-batch of the last epoch, written out."""
+    model, order = some_model(), torch.Generator().manual_seed(seed)
+    speed = torch.zeros_like(read_parameters(model))
+    model.train()
+    for _ in range(settings.epochs):
+        gradients = []
+        for index in batches(len(data.train_y), settings.batch_size, order):
+            model.zero_grad()
+            cross_entropy(model, data.train_x[index].float() / 255, data.train_y[index]).backward()  # type: ignore[no-untyped-call]
+            gradients.append(read_gradients(model))
+            speed = settings.momentum * speed + gradients[-1]
+            write_parameters(model, read_parameters(model) - settings.lr * speed)
+    return gradients
 
 
 def test_momentum_does_not_survive_a_round() -> None:

@@ -23,6 +23,7 @@ from fedpurin.layout import Layout
 from fedpurin.messages import Message
 from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
 from fedpurin.methods.fedcac import FedCAC
+from fedpurin.methods.fedfrugal import FedFrugal
 from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.settings import names_of
 
@@ -41,6 +42,9 @@ METHOD_CASES: list[AnyMethod] = [
     FedPURIN(floor=-1.0),
     FedPURIN(average="support", noncritical="local"),
     FedPURIN(tau=1e-6),  # no parameter is critical
+    FedPURIN(score="curvature"),
+    FedPURIN(tau=0.8, tau_end=0.2),
+    FedFrugal(score="curvature"),
     FedCAC(tau=0.1),
     FedCAC(tau=1e-6),
 ]
@@ -234,12 +238,14 @@ def some_fit(method: AnyMethod, n: int, seed: int = 0, t: int = 2) -> Fit:
     gradient[torch.rand(n, layout.total, generator=draw) < 0.2] = 0.0
     noise = torch.rand(n, selection.d, generator=draw)
     personal = start + 0.1 * torch.randn(n, layout.total, generator=draw)
-    return Fit(layout, selection, t, start, end, gradient, lambda: noise, personal)
+    squares = torch.rand(n, layout.total, generator=draw)
+    return Fit(layout, selection, t, start, end, gradient, lambda: noise, personal, squares)
 
 
 def row_of(fit: Fit, i: int) -> Fit:
     noise = fit.noise()
     assert fit.personal_nD is not None
+    assert fit.squares_nD is not None
     return Fit(
         fit.layout,
         fit.selection,
@@ -249,6 +255,7 @@ def row_of(fit: Fit, i: int) -> Fit:
         fit.gradient_nD[i : i + 1],
         lambda: noise[i : i + 1],
         fit.personal_nD[i : i + 1],
+        fit.squares_nD[i : i + 1],
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpurin.config import TrainSection
-from fedpurin.layout import NORMS
+from fedpurin.layout import NORMS, read_gradients
 
 EVALUATION_BATCH = 256
 """A constant: the rounding of a forward pass may depend on the batch size."""
@@ -99,10 +99,12 @@ def train(
     seed: int,
     device: str,
     tail: int = 0,
-) -> None:
+    squares: bool = False,
+) -> Tensor | None:
     """E epochs of SGD with a new optimiser. The gradients of the last mini-batch stay in the model.
 
     With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
+    With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
     """
     x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
     optimiser = torch.optim.SGD(
@@ -122,11 +124,16 @@ def train(
                 module.eval()
     sums: list[Tensor] = []
     steps = 0
+    squared, counted = None, 0
     for epoch in range(settings.epochs):
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
             index = index.to(device)
             loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
+            if squares and epoch == settings.epochs - 1:
+                now_squared = read_gradients(model).square_()
+                squared = now_squared if squared is None else squared.add_(now_squared)
+                counted += 1
             optimiser.step()
             if epoch >= settings.epochs - tail:
                 now = [p.detach() for p in model.parameters()]
@@ -136,6 +143,7 @@ def train(
         with torch.no_grad():
             for p, total in zip(model.parameters(), sums, strict=True):
                 p.copy_(total / steps)
+    return None if squared is None else squared / counted
 
 
 @torch.no_grad()

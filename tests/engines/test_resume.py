@@ -33,6 +33,9 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", LOSSY),
     ("fedcac", {"run__participation": 0.5}),
     ("fedpurin", {"run__participation": 0.5, "method__average": "support"}),
+    ("fedbn", {"run__participation": 0.5, "method__silent_after": 2}),
+    ("fedpurin", {"method__silent_after": 3, "method__score": "curvature", "method__tau_end": 0.2}),
+    ("fedfrugal", {"run__participation": 0.5, "method__score": "curvature"}),
 ]
 
 

@@ -15,6 +15,7 @@ from fedpurin.core.bits import pack_bits
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
 from fedpurin.methods.base import NoMemory
+from fedpurin.methods.fedfrugal import FedFrugal
 from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.methods.state import ServerState, TensorState
 from tiny import case_name, row_of, some_fit, tiny_layout
@@ -319,18 +320,50 @@ def test_whole_norm_layers_are_critical_and_the_rest_is_selected() -> None:
         assert (part.sum(1) == expected).all(), layer.name
 
 
-@pytest.mark.parametrize("score", ["gradient", "delta", "magnitude", "random"])
+@pytest.mark.parametrize("score", ["gradient", "delta", "curvature", "magnitude", "random"])
 def test_each_score_is_what_it_says(score: str) -> None:
     method = FedPURIN(score=score)  # type: ignore[arg-type]
     fit = some_fit(method, N)
     end, start, gradient = (fit.selection.take(x) for x in (fit.end_nD, fit.start_nD, fit.gradient_nD))
+    assert fit.squares_nD is not None
     expected = {
         "gradient": (gradient * end).abs(),
         "delta": ((end - start) * end).abs(),
+        "curvature": (fit.selection.take(fit.squares_nD).sqrt() * end).abs(),
         "magnitude": end.abs(),
         "random": fit.noise(),
     }[score]
     assert torch.equal(method.scores(fit), expected)
+
+
+def test_tau_moves_linearly_until_beta_and_stays_there() -> None:
+    method = FedPURIN(tau=0.8, tau_end=0.2, beta=4, score="magnitude")
+    expected = {1: 0.8, 2: 0.6, 3: 0.4, 4: 0.2, 5: 0.2, 99: 0.2}
+    assert {t: round(method.tau_at(t), 6) for t in expected} == expected
+    assert FedPURIN(tau=0.3, beta=4).tau_at(3) == 0.3
+    assert FedPURIN(tau=0.3, tau_end=0.1, beta=1).tau_at(1) == 0.3
+    for t, share in ((2, 0.6), (7, 0.2)):
+        mask = method.upload(some_fit(method, 1, t=t), NoMemory())[0].critical_nd  # type: ignore[union-attr]
+        sizes = some_fit(method, 1).selection.sizes
+        assert mask is not None
+        assert int(mask.sum()) == sum(int(share * size) for size in sizes)
+
+
+def test_fedfrugal_sends_first_what_matters_by_its_score() -> None:
+    """Among equal changes those with the larger gradients; size alone cannot tell them apart."""
+    method = FedFrugal(up=0.5, score="curvature")
+    fit = some_fit(method, 1)
+    assert fit.squares_nD is not None
+    fit = replace(fit, end_nD=fit.start_nD + 1.0)
+    message, _ = method.upload(fit, memory_of(method, fit))
+    assert message is not None
+    assert message.support_nd is not None
+    squares, at = fit.selection.take(fit.squares_nD)[0], 0
+    for size in fit.selection.sizes:
+        layer, chosen = squares[at : at + size], message.support_nd[0, at : at + size]
+        assert int(chosen.sum()) == size // 2
+        assert layer[chosen].min() > layer[~chosen].max()
+        at += size
 
 
 def test_float16_rounds_the_gradient_and_nothing_else() -> None:

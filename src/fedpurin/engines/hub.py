@@ -31,7 +31,7 @@ class Hub:
     def __init__(self, job: Job) -> None:
         self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
-        self.aggregated = 0  # the last round that was closed
+        self.aggregated = 0  # the last round that was closed and not silent
         self.confirmed_N = torch.zeros(
             self.clients, dtype=torch.int64
         )  # last accepted round of each; 0: none
@@ -87,6 +87,8 @@ class Hub:
         return None if known.mask is None else wire.Reference(known.round, known.mask)
 
     def reply(self, client: int) -> bytes | None:
+        if self.confirmed_N[client] > self.aggregated:
+            return None  # silence: it has had the last reply and went on alone
         message = self.method.reply(self.server, client, self.known(client))
         if message is None:
             return None
@@ -118,7 +120,7 @@ class Hub:
         if client not in self.asked or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")
         told = Meta.from_bytes(meta)
-        if (upload is None) != (self.selection.d == 0):
+        if (upload is None) != (self.selection.d == 0 or self.method.silent(self.t)):
             raise MismatchError(
                 f"client {client} sent {'no' if upload is None else 'an'} upload in round {self.t}"
             )
@@ -150,14 +152,15 @@ class Hub:
             reasons = "; ".join(sorted({f["reason"] for f in self.failed})) or "no client replied"
             raise EngineError(f"round {t}: no client delivered an upload ({reasons})")
         record = self._record(t, present)
-        if self.selection.d:
+        silent = self.method.silent(t)
+        if self.selection.d and not silent:
             uploads = self._uploads(present)
             self.server = self.method.aggregate(self.server, uploads, t)
             if uploads.packed_nb is not None:
                 self.masks_Nb = uploads.replace_rows(self.masks_Nb, uploads.packed_nb, reuse=True)
             record |= self.method.record(self.server, uploads)
         self.confirmed_N[present] = t
-        self.aggregated = t
+        self.aggregated = self.aggregated if silent else t
         return record
 
     def _uploads(self, present: list[int]) -> Uploads:

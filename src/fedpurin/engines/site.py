@@ -135,10 +135,12 @@ class Site:
         start_nD = self.method.start(weights_D[None], self.selection, memory)
         self._load(start_nD[0], state)
         order_seed = self.config.run.order_seed_used
-        clock.run(
+        squares_D = clock.run(
             "train", self._train, data, memory, self.method.loss, key(order_seed, "training", t, client)
         )
         fit = self._fit(client, t, start_nD)
+        if squares_D is not None:
+            fit = replace(fit, squares_nD=squares_D.cpu()[None])
         statistics = None
         personal_nD = self.method.personal_start(weights_D[None], memory)
         if personal_nD is not None:
@@ -152,7 +154,9 @@ class Site:
             clock.run("train", self._put_in_use, used_nD[0], data)
         trained = clock.run("evaluate", evaluate, self.model, data, self.device)
         state, validation = self._validate(t, state, data, clock)
-        message, memory = self.method.upload(fit, memory)
+        message = None
+        if not self.method.silent(t):
+            message, memory = self.method.upload(fit, memory)
         used_D = fit.end_nD[0] if used_nD is None else used_nD[0]
         state = self._state_after(t, used_D, state, memory)
         upload, score = None, trained
@@ -210,16 +214,19 @@ class Site:
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 
-    def _train(self, data: ClientData, memory: TensorState, objective: Objective, seed: int) -> None:
+    def _train(self, data: ClientData, memory: TensorState, objective: Objective, seed: int) -> Tensor | None:
         memory = memory.mapped(lambda rows: rows.to(self.device))
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             return objective(model, x, y, memory)
 
         ending = self.method.ending()
-        train(self.model, data, self.config.train, loss, seed, self.device, ending.tail)
+        squares_D = train(
+            self.model, data, self.config.train, loss, seed, self.device, ending.tail, ending.squares
+        )
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
+        return squares_D
 
     def _receive(
         self, client: int, t: int, reply: bytes | None, state: State, data: ClientData, clock: Clock
@@ -309,7 +316,7 @@ class Site:
     def _state_after(self, t: int, end_D: Tensor, state: State, memory: TensorState) -> State:
         """Keeps `round`, `mask` and `residual` of the round before: `_send` still refers to them."""
         after = state | {"weights": end_D}
-        if self.selection.d == 0:
+        if self.selection.d == 0 or self.method.silent(t):
             after["round"] = torch.tensor([t])
         for name, buffer in self.model.named_buffers():
             after[f"buffer.{name}"] = buffer.detach().cpu().clone()

@@ -28,6 +28,9 @@ from fedpurin.core.merge import weighted_mean
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.state import ServerState, TensorState
+from fedpurin.settings import setting
+
+SILENT_AFTER = "round after which clients train alone and nothing is sent any more; 0: never"
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,16 @@ class Fit:
     gradient_nD: Tensor  # of the last mini-batch, as back-propagated before the last step
     noise: Callable[[], Tensor]  # [n, d] uniform in [0, 1), fixed by (seed, round, client)
     personal_nD: Tensor | None = None  # where the second training ended, see `personal_start`
+    squares_nD: Tensor | None = None  # mean squared gradients of the last epoch, see `Ending.squares`
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What becomes of the last iterates of local training."""
+    """What is measured and kept of the last epochs of local training."""
 
     tail: int = 0  # the trained model is the mean of the iterates of this many last epochs; 0: the last one
     refresh: bool = False  # its batch-norm statistics are measured anew over the client's training samples
+    squares: bool = False  # `Fit.squares_nD`: the gradients of its mini-batches, squared, their mean
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,10 @@ class Method(Generic[M, S]):
     def server(self, selection: Selection, clients: int, start_d: Tensor) -> S:
         """What the server keeps, as it is before the first round; `start_d`: where all clients start."""
         raise NotImplementedError
+
+    def silent(self, t: int) -> bool:
+        """In round t nobody sends anything. Once silent, always; each client still gets the last reply."""
+        return False
 
     def ending(self) -> Ending:
         """How local training ends."""
@@ -168,6 +177,11 @@ class Averaging(Method[M, Mean]):
 @dataclass(frozen=True)
 class PlainAveraging(Averaging[NoMemory]):
     """FedAvg and those that differ from it only in what travels."""
+
+    silent_after: int = setting(0, SILENT_AFTER, least=0)
+
+    def silent(self, t: int) -> bool:
+        return 0 < self.silent_after < t
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
         return NoMemory()

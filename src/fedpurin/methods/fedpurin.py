@@ -3,6 +3,9 @@
 client   s = |-g*theta + 1/2 (g*theta)^2|;  m = top tau of each layer;  send theta*m and m
 server   O_ij from the masks;  C_i = { j: O_ij >= Th(t) };  delta_i = mean over C_i and i of theta_j*m_j
          theta_bar = weighted mean of theta_i*m_i;  client i gets delta_i*m_i + theta_bar*(1 - m_i)
+
+Not the paper's: score = curvature, |theta| sqrt(h) with h the mean squared gradient of the last epoch's
+mini-batches (theta^2 h orders parameters alike); tau_end; silent_after. Updates for weights: fedfrugal.py.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from fedpurin.core.bits import unpack_bits
 from fedpurin.core.merge import Average
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
-from fedpurin.methods.base import Fit, Method, NoMemory
+from fedpurin.methods.base import SILENT_AFTER, Ending, Fit, Method, NoMemory
 from fedpurin.methods.groups import Groups, describe_groups, merge_groups
 from fedpurin.settings import setting
 
@@ -35,7 +38,7 @@ class FedPURIN(Method[NoMemory, Groups]):
 
     tau: float = setting(0.5, "share of parameters kept as critical, per layer", above=0, most=1)
     beta: int = setting(100, "round after which critical parameters stop being shared", least=1)
-    score: Literal["gradient", "delta", "magnitude", "random"] = setting(
+    score: Literal["gradient", "delta", "curvature", "magnitude", "random"] = setting(
         "gradient", "what makes a parameter critical; magnitude and random are controls"
     )
     hessian: bool = setting(False, "add the quadratic term of Eq. 7")
@@ -44,9 +47,24 @@ class FedPURIN(Method[NoMemory, Groups]):
     noncritical: Literal["global", "local"] = setting("global", "what fills the other parameters")
     average: Average = setting("paper", "paper: zeros are averaged in; support: only what was sent")
     floor: float = setting(1e-10, "scores up to this are not critical; -1: no floor", least=-1)
+    tau_end: float = setting(0.0, "tau moves there, linearly, until round beta; 0: it stays", least=0, most=1)
+    silent_after: int = setting(0, SILENT_AFTER, least=0)
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head", *(() if self.exchange_norm == "no" else ("norm",)))
+
+    def ending(self) -> Ending:
+        return Ending(squares=self.score == "curvature")
+
+    def silent(self, t: int) -> bool:
+        return 0 < self.silent_after < t
+
+    def tau_at(self, t: int) -> float:
+        """Round 1: tau. From round beta on: tau_end."""
+        if not self.tau_end:
+            return self.tau
+        way = min(1.0, (t - 1) / max(1, self.beta - 1))
+        return self.tau + way * (self.tau_end - self.tau)
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
         return NoMemory()
@@ -65,13 +83,16 @@ class FedPURIN(Method[NoMemory, Groups]):
             case "delta":
                 delta_nd = theta_nd - fit.selection.take(fit.start_nD)
                 return perturbation(delta_nd, theta_nd, hessian=self.hessian)
+            case "curvature":
+                assert fit.squares_nD is not None
+                return perturbation(fit.selection.take(fit.squares_nD).sqrt_(), theta_nd)
             case "magnitude":
                 return theta_nd.abs()
             case "random":
                 return fit.noise()
 
     def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
-        mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau, floor=self.floor)
+        mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau_at(fit.t), floor=self.floor)
         if self.exchange_norm == "whole":
             mask_nd |= fit.selection.take(fit.layout.where("norm")[None])
         theta_nd = torch.where(mask_nd, fit.selection.take(fit.end_nD), 0.0)

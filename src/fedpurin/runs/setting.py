@@ -106,7 +106,7 @@ def _unread(table: Table) -> set[str]:
     unread = set()
     if table.get("method.score", "gradient") != "gradient":
         unread.add("method.gradient_dtype")
-    if table.get("method.score") in {"magnitude", "random"}:
+    if table.get("method.score") in {"magnitude", "random", "curvature"}:
         unread.add("method.hessian")
     if table.get("data.partition") != "classes":
         unread.add("data.classes_per_client")

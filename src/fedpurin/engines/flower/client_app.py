@@ -218,7 +218,8 @@ def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> Sta
     if reply is not None:
         confirmed: int | None = wire.peek(reply).confirmed
     else:
-        confirmed = 0 if site.selection.d else None
+        goes_on = site.selection.d == 0 or site.method.silent(t)
+        confirmed = None if goes_on else 0
     state = pick(store.load(), t, confirmed)
     return site.initial_state(store.client) if state is None else state
 
