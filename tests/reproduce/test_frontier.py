@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reproduce_tools import MIB, Reproduce, make_line
 
+from fedpurin.config import Config
 from fedpurin.reproduce.frontier import mib_until
 from fedpurin.reproduce.scales import Request, trains_as_published
 from fedpurin.reproduce.store import Record, Store
@@ -74,6 +75,28 @@ def test_the_figures_of_the_committed_store_are_those_that_were_announced(reprod
     }
     assert found == {"fedbn": pytest.approx(160, abs=1), "fedpurin": pytest.approx(188, abs=1),
                      "fedcac": pytest.approx(305, abs=1), "fedavg": None}  # fmt: skip
+
+
+def test_the_bundled_table_has_a_row_per_setting_and_a_column_per_seed(
+    experiments: Path, reproduce: Reproduce
+) -> None:
+    """Runs on other data, of other training or unfinished ones are left out; no mean of some seeds only."""
+    store, preset = Store(experiments / "results"), Config.preset("quickstart")
+    dense = preset.updated({"run": {"method": "fedbn"}})
+    changed = preset.updated({"method": {"score": "curvature"}})
+    for seed, accuracy in ((1, 0.70), (2, 0.72), (3, 0.77)):
+        store.append("runs", make_line(dense.updated({"run": {"seed": seed}}), accuracy))
+    store.append("runs", make_line(changed.updated({"run": {"seed": 2}}), 0.8))
+    store.append("runs", make_line(preset.updated({"run": {"clients": 5}})))
+    store.append("runs", make_line(preset.updated({"train": {"lr": 0.2}})))
+    store.append("runs", make_line(preset, done=3))
+    _, text = reproduce("table-bundled", "--scale", "mini")
+    rows = [line for line in text.splitlines() if line.startswith("| Fed")]
+    # 15 rounds of 1 MiB up and 2 down
+    assert rows == [
+        "| FedBN | 70.0 | 72.0 | 77.0 | 73.0 | 73.0 | 45.000 |",
+        "| FedPURIN (score curvature) | - | 80.0 | - | - | - | 45.000 |",
+    ]
 
 
 def test_the_picture_is_drawn(experiments: Path, tmp_path: Path, reproduce: Reproduce) -> None:

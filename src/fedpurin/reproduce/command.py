@@ -18,7 +18,7 @@ TABLES = (
 )  # fmt: skip
 FIGURES = ("figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau", "figure-coverage")
 SHOWN = (
-    "claims", "table-traffic", "figure-traffic", "table-noise", "first-rounds", "inventory", "table-floor",
+    "claims", "table-traffic", "table-bundled", "figure-traffic", "table-noise", "first-rounds", "inventory", "table-floor",
     "table-cost", "table-half", "table-kept", "findings-curves", "findings-traffic",
 )  # fmt: skip
 ACTIONS = ("check-perturbation", "check-norms", "import", "docs", "queue")
@@ -30,6 +30,7 @@ EXAMPLE = """examples:
   fedpurin reproduce table-accuracy --scale paper --dataset cifar-10 --alpha 0.5 --seeds 1 --rounds 60
   fedpurin reproduce figure-tau --scale quick --dry-run                    the plan and its time, nothing else
   fedpurin reproduce table-traffic --scale paper --dataset cifar-10 --alpha 0.5 --rounds 60
+  fedpurin reproduce table-bundled --scale mini                            all methods, the quickstart's data
   fedpurin reproduce import runs/my-run                                    put a finished run into the store
   fedpurin reproduce docs docs/reproduction.md                             make its numbers anew
   fedpurin reproduce queue --minutes 55                                    work through experiments/queue.toml

@@ -13,6 +13,7 @@ from fedpurin.reproduce.accuracy import (
     values_table,
     windows_table,
 )
+from fedpurin.reproduce.bundled import bundled_table
 from fedpurin.reproduce.claims import claims_table
 from fedpurin.reproduce.communication import communication_table, kept_table
 from fedpurin.reproduce.findings import curves, traffic_findings
@@ -54,6 +55,7 @@ TABLES: dict[str, Callable[[Source], Shown]] = {
     "table-windows": _by_recipe("table-windows", windows_table),
     "table-kept": _by_recipe("table-communication", kept_table),
     "table-traffic": lambda source: [traffic_table(source)],
+    "table-bundled": lambda source: [bundled_table(source)],
     "table-noise": lambda source: [noise_table(source)],
     "check-norms": lambda source: [norms_table(source)],
     "check-perturbation": lambda source: [decile_table(line) for line in _checks(source)],
