@@ -18,8 +18,8 @@ TABLES = (
 )  # fmt: skip
 FIGURES = ("figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau", "figure-coverage")
 SHOWN = (
-    "claims", "table-traffic", "table-bundled", "figure-traffic", "table-noise", "first-rounds", "inventory", "table-floor",
-    "table-cost", "table-half", "table-kept", "findings-curves", "findings-traffic",
+    "claims", "table-traffic", "table-bundled", "figure-traffic", "table-noise", "first-rounds", "inventory",
+    "table-floor", "table-cost", "table-half", "table-kept", "findings-curves", "findings-traffic",
 )  # fmt: skip
 ACTIONS = ("check-perturbation", "check-norms", "import", "docs", "queue")
 WHAT = (*TABLES, *FIGURES, *SHOWN, *ACTIONS)
