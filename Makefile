@@ -1,12 +1,13 @@
 # make demo   FedPURIN and FedFrugal against FedAvg and Separate on the bundled data, with a table and an HTML report
 # make test   all tests but the slow ones; CI=true make test runs those too
+# make docs   the documentation as a site in build/site; a warning is an error
 # make lint   ruff, mypy, layers      make format   ruff format      make bench   benchmarks
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench docs clean
 
 demo: .venv/demo-ready
 	rm -rf runs/demo
@@ -28,6 +29,10 @@ format: .venv/dev-ready
 bench: .venv/dev-ready
 	$(BIN)/python -m benchmarks
 
+docs: .venv/dev-ready
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html -d build/doctrees docs build/site
+	@echo "The documentation is in build/site/index.html"
+
 .venv/bin/python:
 	@echo "setting up .venv (once)"
 	$(PYTHON) -m venv .venv
@@ -39,7 +44,7 @@ bench: .venv/dev-ready
 
 .venv/dev-ready: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing fedpurin with everything its tests need (once)"
-	$(PIP) -e '.[report,flower,ray,tensorboard,images,dev]'
+	$(PIP) -e '.[report,flower,ray,tensorboard,images,docs,dev]'
 	@touch $@ .venv/demo-ready
 
 clean:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from reproduce_tools import Reproduce, make_line
 
+import fedpurin
 from fedpurin.cli.main import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, DataError, RunError
@@ -27,7 +28,11 @@ from fedpurin.reproduce.source import Source
 from fedpurin.reproduce.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-DOCS = [CHECKOUT / "docs" / f"{name}.md" for name in ("reproduction", "fidelity", "wire")]
+DOCS = [
+    page
+    for page in [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+    if BLOCK.search(page.read_text("utf-8"))
+]
 
 # A run of a few seconds: 3 clients, 2 rounds, an MLP on bundled data.
 TINY = [
@@ -263,14 +268,31 @@ def test_counts_survive_their_packing() -> None:
 
 def test_a_block_is_made_anew_and_the_text_around_it_stays() -> None:
     text = "before\n<!-- reproduce table-x -->\nold\n<!-- end -->\nafter\n"
-    assert regenerate(text, lambda words: f"{words}\n") == (
+    assert regenerate(text, lambda words: f"{words}\n", Path()) == (
         "before\n<!-- reproduce table-x -->\n['table-x']\n<!-- end -->\nafter\n"
     )
 
 
-def test_a_block_without_its_end_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["reproduce claims", "output fedpurin methods"])
+def test_a_block_without_its_end_is_refused(kind: str) -> None:
     with pytest.raises(DataError, match="has no <!-- end -->"):
-        regenerate("<!-- reproduce claims -->\n", lambda _: "")
+        regenerate(f"<!-- {kind} -->\n", lambda _: "", Path())
+
+
+def test_a_block_shows_what_a_command_prints_in_the_folder_of_the_page(tmp_path: Path) -> None:
+    text = "<!-- output fedpurin --version -->\nold\n<!-- end -->"
+    shown = f"fedpurin {fedpurin.__version__}"
+    made = regenerate(text, lambda _: "", tmp_path)
+    assert made == f"<!-- output fedpurin --version -->\n\n```text\n{shown}\n```\n\n<!-- end -->"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("rm -r x", "only fedpurin's commands"), ("fedpurin show nowhere", "failed: fedpurin: error")],
+)
+def test_a_command_that_fails_or_is_not_ours_is_no_output(command: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        regenerate(f"<!-- output {command} -->\n<!-- end -->", lambda _: "", tmp_path)
 
 
 def test_docs_check_tells_when_a_number_has_drifted(full: Path, tmp_path: Path, reproduce: Reproduce) -> None:
@@ -287,8 +309,8 @@ def test_docs_check_tells_when_a_number_has_drifted(full: Path, tmp_path: Path, 
 @pytest.mark.parametrize("file", DOCS, ids=lambda file: file.name)
 def test_every_generated_block_in_the_docs_matches_the_store(file: Path) -> None:
     text = file.read_text("utf-8")
-    assert len(BLOCK.findall(text)) >= 1
-    assert regenerate(text, lambda words: block(words, str(CHECKOUT / "experiments"))) == text
+    store = str(CHECKOUT / "experiments")
+    assert regenerate(text, lambda words: block(words, store), file.parent) == text
 
 
 def test_paths_may_come_after_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

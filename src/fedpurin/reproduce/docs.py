@@ -1,33 +1,63 @@
-"""Blocks of Markdown that are made from the store, so that a number in the docs cannot drift from it.
+"""Blocks of Markdown that are made anew, so that a number in the docs cannot drift from where it comes from.
 
-<!-- reproduce table-accuracy --scale mini -->
+<!-- reproduce table-accuracy --scale mini -->     a table, from the store of results
+<!-- output fedpurin show runs/demo -->            what a command prints, called in the folder of the page
 (generated)
 <!-- end -->
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from fedpurin.errors import DataError
 from fedpurin.files import write_atomic
 
-BLOCK = re.compile(r"(<!-- reproduce (?P<words>[^\n]*?) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<begin><!-- (?P<kind>reproduce|output) (?P<words>[^\n]*?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
+    re.DOTALL,
+)
 Render = Callable[[list[str]], str]
+COLUMNS = 100
 
 
-def regenerate(text: str, render: Render) -> str:
-    """The text with every block made anew from its command line."""
-    if text.count("<!-- reproduce ") != len(BLOCK.findall(text)):
-        raise DataError("a <!-- reproduce ... --> block has no <!-- end -->; add it on a line of its own")
+def regenerate(text: str, render: Render, folder: Path) -> str:
+    """The text with every block made anew from its command line; commands are called in `folder`."""
+    if len(re.findall("^<!-- (?:reproduce|output) ", text, re.MULTILINE)) != len(BLOCK.findall(text)):
+        raise DataError(
+            "a <!-- reproduce ... --> or <!-- output ... --> block has no <!-- end -->; "
+            "add it on a line of its own"
+        )
 
     def block(match: re.Match[str]) -> str:
-        return f"{match[1]}{render(shlex.split(match['words']))}{match[4]}"
+        words = shlex.split(match["words"])
+        body = render(words) if match["kind"] == "reproduce" else output(words, folder)
+        return f"{match['begin']}{body}{match['end']}"
 
     return BLOCK.sub(block, text)
+
+
+def output(words: list[str], folder: Path) -> str:
+    """What a command prints, as a block of text."""
+    if words[:1] != ["fedpurin"]:
+        raise DataError(f"<!-- output {shlex.join(words)} -->: only fedpurin's commands can be called")
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1", "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise DataError(f"{shlex.join(words)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    lines = "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+    return f"\n```text\n{lines}\n```\n\n"
 
 
 def update(file: Path, render: Render, *, check: bool) -> bool:
@@ -36,7 +66,7 @@ def update(file: Path, render: Render, *, check: bool) -> bool:
         before = file.read_text("utf-8")
     except OSError as problem:
         raise DataError(f"cannot read {file}: {problem.strerror}") from problem
-    after = regenerate(before, render)
+    after = regenerate(before, render, file.parent)
     if after != before and not check:
         write_atomic(file, after)
     return after == before
