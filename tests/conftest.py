@@ -27,7 +27,8 @@ CLUSTERS = ("tests/federation/", "tests/engines/test_ray.py")
 def group_of(item: pytest.Item) -> str:
     """What runs in one process when tests are spread over several (`pytest -n 2 --dist loadgroup`).
 
-    A file stays whole, for the sake of its fixtures. Real clusters take turns: two at once would starve each other.
+    A file stays whole, for the sake of its fixtures. Real clusters take
+    turns: two at once would starve each other.
     """
     file = item.nodeid.split("::")[0]
     return "clusters" if file.startswith(CLUSTERS) else file

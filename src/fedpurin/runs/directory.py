@@ -136,7 +136,7 @@ class RunDirectory:
     def remove_if_nothing_done(self) -> None:
         """A run that failed before its first round was over leaves nothing to continue."""
         if not (self.path / LOGS[0]).stat().st_size:
-            shutil.rmtree(self.path)
+            files.disk.remove(self.path)
 
     # Logs
 
