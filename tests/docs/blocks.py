@@ -139,8 +139,9 @@ def _quick(words: list[str]) -> list[str]:
     match words:
         case ["run" | "compare", *rest]:
             return [*QUICK, *([] if "--engine" in rest else ["--engine", "inline"])]
-        case ["reproduce", what, *rest] if what not in ("docs", "queue", "import"):
-            return [] if "--dry-run" in rest else ["--dry-run"]  # the numbers are checked against the store
+        case ["reproduce", what, *rest] if what not in ("docs", "import"):  # numbers: tests/reproduce
+            store = ["--experiments", str(CHECKOUT / "experiments")]
+            return [*store, *([] if "--dry-run" in rest else ["--dry-run"])]
     return []
 
 
