@@ -59,6 +59,13 @@ def broken():
         (["notes.txt"], ["notes.txt", "TOML"]),
         (["missing.toml"], ["missing.toml"]),
         (["unknown.toml"], ["train.learning_rate", "batch_size, epochs, lr, momentum, weight_decay"]),
+        (["iid.toml", "--alpha", "0.3"], ["data.alpha does nothing with data.partition = iid"]),
+        (["idle.toml"], ["data.alpha does nothing with data.partition = classes", "leave one of them out"]),
+        (["--set", "data.classes_per_client=3"], ["classes_per_client", "data.partition = dirichlet"]),
+        (["--set", "data.shape=[1, 8, 8]"], ["data.shape", "data.dataset = fashion-mnist-mini"]),
+        (["--set", "wire.feedback=true", "--values", "float32"], ["wire.feedback", "wire.values = float32"]),
+        (["--clients", "3", "--set", "data.split_file=split.json"], ["run.clients", "split.json"]),
+        (["--alpha", "3", "--set", "data.split_file=split.json"], ["data.alpha", "split.json"]),
         (["--clients"], ["--clients", "--help"]),
         (["--no-such-flag"], ["--no-such-flag", "--help"]),
     ],
@@ -71,6 +78,8 @@ def test_what_cannot_run_is_refused_before_anything_is_written(
         words = ["--methods", words[1]]
     (tmp_path / "notes.txt").write_text("just some text\n")
     (tmp_path / "unknown.toml").write_text("[train]\nlearning_rate = 0.1\n")
+    (tmp_path / "iid.toml").write_text('[data]\npartition = "iid"\n')
+    (tmp_path / "idle.toml").write_text('[data]\npartition = "classes"\nalpha = 0.3\n')
     (tmp_path / "own_data_for_test.py").write_text(ONE_CLASS)
     (tmp_path / "data").mkdir()
     for name in ("train-images-idx3-ubyte.gz", "cifar-10-binary.tar.gz"):

@@ -146,7 +146,7 @@ def test_a_function_may_return_a_data_set_with_names_of_classes(own):
         ((6, 8, 9), (6, 1, 8, 9)),
         ((6, 8, 9, 3), (6, 3, 8, 9)),  # channels last, and nothing else it could be
         ((6, 3, 8, 9), (6, 3, 8, 9)),
-        ((6, 7), (6, 1, 1, 7)),  # features
+        ((6, 7), (6, 7)),  # features stay as they are
     ],
 )
 def test_images_are_brought_to_channels_height_width(own, shape, expected):
@@ -201,6 +201,28 @@ def test_a_label_beyond_the_named_classes_is_refused(own):
         own(
             "from fedpurin.data import Dataset\n"
             "x, y = torch.zeros(4, 1, 2, 2), torch.tensor([0, 1, 2, 1])\n"
+            "return Dataset('mine', ['cat', 'dog'], x, y, x, y)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("np.arange(8) % 4 + 1", "labels from 1 to 4, but no sample has label 0; number the classes from 0"),
+        ("np.array([0, 1, 3, 4] * 2)", "labels from 0 to 4, but no sample has label 2"),
+        ("np.array([0, 2**31 - 1] * 4)", "no sample has label 1"),
+    ],
+)
+def test_labels_that_leave_numbers_out_are_told_so(own, labels, expected):
+    with pytest.raises(DataError, match=expected):
+        own(f"x, y = np.zeros((8, 1, 2, 2)), {labels}\nreturn x, y, x, y")
+
+
+def test_labels_from_one_are_told_what_to_do(own):
+    with pytest.raises(DataError, match=r"label 2 found, but .* yours go from 1 to 2: subtract 1 from each"):
+        own(
+            "from fedpurin.data import Dataset\n"
+            "x, y = torch.zeros(4, 1, 2, 2), torch.tensor([1, 2, 2, 1])\n"
             "return Dataset('mine', ['cat', 'dog'], x, y, x, y)"
         )
 

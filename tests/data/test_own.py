@@ -131,8 +131,9 @@ def test_labels_and_shapes_beyond_the_agreement_are_refused(tmp_path):
 def test_features_take_the_agreed_shape(tmp_path):
     path = str(tmp_path / "site.npz")
     np.savez(path, x=np.random.RandomState(0).rand(20, 7), y=Y)
-    assert load_own(path)[0].shape == (16, 1, 1, 7)
+    assert load_own(path)[0].shape == (16, 7)
     assert load_own(path, shape=(7,))[0].shape == (16, 7)
+    assert load_own(path, shape=(1, 1, 7))[0].shape == (16, 1, 1, 7)
 
 
 # --- folders of images ------------------------------------------------------------------------------------

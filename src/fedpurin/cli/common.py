@@ -105,7 +105,31 @@ def read_config(args: argparse.Namespace, method: str | None = None) -> Config:
             part["method"] = {k: v for k, v in part.get("method", {}).items() if k in own}
     for part in tables:
         config = config.updated(part)
+    named = flag_settings(args)
+    if args.config and not _is_whole(Path(args.config), table):
+        named = {section: table.get(section, {}) | named.get(section, {}) for section in {*table, *named}}
+    refuse_idle(config, named)
     return config
+
+
+def _is_whole(file: Path, table: dict[str, Any]) -> bool:
+    """A configuration written by `Config.to_toml` names every setting, also those that do nothing."""
+    of_a_run = (file.parent / "environment.json").is_file()
+    return of_a_run or set(names_of(SECTIONS["data"])) <= set(table.get("data", {}))
+
+
+def refuse_idle(config: Config, named: dict[str, dict[str, Any]]) -> None:
+    """What was asked for and would do nothing is a mistake of whoever asks."""
+    from fedpurin.runs.setting import flattened, unread
+
+    idle = unread(flattened(config.as_dict()) | {"wire.values": config.value_type})
+    if config.data.split_file:
+        idle["run.clients"] = f"data.split_file = {config.data.split_file}"
+    for section, values in named.items():
+        for key in values:
+            name = f"{section}.{key}"
+            if name in idle and getattr(getattr(config, section), key) is not False:
+                raise ConfigError(f"{name} does nothing with {idle[name]}; leave one of them out")
 
 
 def make_console() -> Console:

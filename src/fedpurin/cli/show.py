@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from fedpurin.runs.run import Run, find_runs, load_run
-from fedpurin.runs.setting import differences, labels, setting_key
+from fedpurin.runs.setting import differences, labels, setting, setting_key
 
 TITLE = ("data.dataset", "data.alpha", "run.clients", "run.rounds")  # unless the rows differ in it
 
@@ -55,7 +55,10 @@ def _title(run: Run, apart: Sequence[str]) -> str:
         f"{run.clients} clients",
         f"{summary['rounds']} rounds",
     )
-    return ", ".join(str(text) for name, text in zip(TITLE, texts, strict=True) if name not in apart)
+    counts = setting(run.config)
+    return ", ".join(
+        str(text) for name, text in zip(TITLE, texts, strict=True) if name in counts and name not in apart
+    )
 
 
 CAPTION = (

@@ -1,6 +1,7 @@
 """Checks and the one accepted form of images and labels that a user brings.
 
-Images become uint8 [n, C, H, W] (0 to 255) or float32 [n, C, H, W] (taken as they are); labels int64 [n].
+Images become uint8 [n, C, H, W] (0 to 255) or float32 [n, C, H, W] (taken as they are); features stay [n, f];
+labels int64 [n].
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ def as_images(given: Any, what: str) -> np.ndarray:
     x = _as_array(given, what)
     if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
         raise DataError(f"{what} has values of type {x.dtype}; give images as uint8 or as floats")
-    if x.ndim == 2:
-        x = x[:, None, None, :]
-    elif x.ndim == 3:
+    if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[3] <= MAX_CHANNELS < min(x.shape[1], x.shape[2]):
         x = x.transpose(0, 3, 1, 2)
-    if x.ndim != 4 or 0 in x.shape:
+    if x.ndim not in (2, 4) or 0 in x.shape:
         raise DataError(
             f"{what} has shape {list(np.shape(given))}; give images as [n, channels, height, width]"
         )
@@ -74,8 +73,11 @@ def as_four(given: Any, what: str, num_classes: int | None = None) -> tuple[np.n
         )
     largest = int(max(train_y.max(), test_y.max()))
     if num_classes is not None and largest >= num_classes:
+        smallest = int(min(train_y.min(), test_y.min()))
+        from_one = smallest >= 1 and largest == num_classes
+        remedy = f"yours go from {smallest} to {largest}" + (": subtract 1 from each" if from_one else "")
         raise DataError(
-            f"{what}: label {largest} found, but there are {num_classes} classes, numbered from 0"
+            f"{what}: label {largest} found, but there are {num_classes} classes, numbered from 0; {remedy}"
         )
     return train_x, train_y, test_x, test_y
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ class Dataset:
 
     name: str
     classes: list[str]
-    train_x: Tensor  # [n, C, H, W]
+    train_x: Tensor  # [n, C, H, W], or [n, f] for features
     train_y: Tensor  # int64 [n]
     test_x: Tensor
     test_y: Tensor
@@ -32,10 +33,9 @@ class Dataset:
         return len(self.classes)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of one image."""
-        channels, height, width = self.train_x.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample: channels, height, width of an image; the number of features."""
+        return tuple(self.train_x.shape[1:])
 
 
 def load(name: str, data_dir: Path | str | None = None) -> Dataset:
@@ -55,10 +55,22 @@ def from_function(name: str) -> Dataset:
         given = (given.train_x, given.train_y, given.test_x, given.test_y)
     four = as_four(given, name, None if classes is None else len(classes))
     if classes is None:
-        classes = [str(c) for c in range(int(max(four[1].max(), four[3].max())) + 1)]
+        classes = [str(c) for c in range(_count_classes(name, four[1], four[3]))]
     if len(classes) < 2:
         raise DataError(f"{name}: a data set with one class; there must be at least two to tell apart")
     return _dataset(name, classes, Arrays(*four))
+
+
+def _count_classes(name: str, train_y: np.ndarray, test_y: np.ndarray) -> int:
+    """Labels that leave numbers out are a mistake more often than classes that nobody has."""
+    found = np.unique(np.concatenate([train_y, test_y]))
+    if len(found) != found[-1] + 1:
+        absent = int(np.flatnonzero(found != np.arange(len(found)))[0])
+        raise DataError(
+            f"{name}: labels from {found[0]} to {found[-1]}, but no sample has label {absent}; number the "
+            "classes from 0 without gaps, or return a fedpurin.Dataset, which names its classes"
+        )
+    return len(found)
 
 
 def call(name: str) -> Any:

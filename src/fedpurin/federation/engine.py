@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.engines.driver import Watcher
-from fedpurin.engines.flower.client_app import client_data
 from fedpurin.engines.flower.settings import functions_named
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.federation.cluster import Cluster, Traffic
@@ -30,6 +29,8 @@ def check(job: Job, data: list[str] | None = None) -> None:
         job.check_data()
         check_ready(job)
         return
+    from fedpurin.engines.flower.client_app import client_data  # brings Flower
+
     for client, own in enumerate(data):
         check_ready(job, client_data(job, client, own).train_x)
 

@@ -13,6 +13,7 @@ from fedpurin.report.groups import Group, find, focus, last_name, rivals, tasks
 from fedpurin.report.series import gains
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import duration, mib, percent, points
+from fedpurin.runs.setting import setting
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def cards(groups: Sequence[Group], moment: str) -> list[Card]:
 def _setting_card(groups: Sequence[Group]) -> Card:
     runs = [run for group in groups for run in group.runs]
     seeds = len({run.seed for run in runs})
-    data = sorted({_data(run.config.get("data", {})) for run in runs})
+    data = sorted({_data(run.config) for run in runs})
     text = f"{_span([run.planned_rounds for run in runs])} rounds, "
     text += (data[0] if len(data) == 1 else f"{len(data)} settings") + (
         f", {seeds} seeds" if seeds > 1 else ""
@@ -44,11 +45,10 @@ def _setting_card(groups: Sequence[Group]) -> Card:
     return Card("Federation", f"{_span([run.clients for run in runs])} clients", text)
 
 
-def _data(section: dict[str, Any]) -> str:
-    name = str(section.get("dataset", "unknown data"))
-    alpha = section.get("alpha")
-    dirichlet = str(section.get("partition", "dirichlet")).startswith("dirichlet")
-    return name + (f", alpha {alpha}" if alpha is not None and dirichlet else "")
+def _data(config: dict[str, Any]) -> str:
+    counts = setting(config)
+    name, alpha = str(counts.get("data.dataset", "unknown data")), counts.get("data.alpha")
+    return name if alpha is None else f"{name}, alpha {alpha}"
 
 
 def _span(values: list[int]) -> str:

@@ -33,6 +33,7 @@ from fedpurin.runs.checkpoints import (
 )
 from fedpurin.runs.files import read_lines, read_toml
 from fedpurin.runs.run import load_run
+from fedpurin.runs.setting import setting
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
@@ -273,10 +274,11 @@ def run_digest(client_digests: list[str], ledger: bytes) -> str:
 
 
 def default_path(config: Config, folder: Path = Path("runs")) -> Path:
-    """runs/METHOD-DATASET-aALPHA-sSEED, with a number where that exists already."""
+    """runs/METHOD-DATASET-aALPHA-sSEED, numbered where that exists; no alpha where it does nothing."""
     dataset = config.data.dataset.replace(":", "-").replace(".", "-")
     method = config.method.name or type(config.method).__name__
-    name = f"{method}-{dataset}-a{config.data.alpha:g}-s{config.run.seed}"
+    alpha = f"-a{config.data.alpha:g}" if "data.alpha" in setting(config.as_dict()) else ""
+    name = f"{method}-{dataset}{alpha}-s{config.run.seed}"
     candidate, number = folder / name, 2
     while candidate.exists():
         candidate, number = folder / f"{name}-{number}", number + 1

@@ -26,6 +26,10 @@ SAME_AS_SEED = -1  # of the last three: as run.seed
 IRRELEVANT = {
     "run.engine", "run.workers", "run.device", "run.share_metrics", "run.checkpoint_every", "data.dir",
 }  # fmt: skip
+DIVISION = (
+    "data.partition", "data.alpha", "data.classes_per_client", "data.train_samples", "data.test_samples",
+)  # fmt: skip
+"""How one data set is divided among clients."""
 SHOWN_DIFFERENCES = 3
 
 
@@ -60,7 +64,7 @@ def _defaults(method: str) -> dict[str, Any]:
     base = _standard() if known is None else _standard().updated({"run": {"method": method}})
     table = {
         name: value
-        for name, value in _flat(base.as_dict()).items()
+        for name, value in flattened(base.as_dict()).items()
         if not name.startswith("method.") or (known is not None and name.partition(".")[2] in known)
     }
     return table | {"wire.values": str(getattr(_method(method), "value_type", "float32"))}  # what auto means
@@ -88,7 +92,7 @@ def relevant(config: Table) -> dict[str, Any]:
     """What decides the numbers, flat; seeds that follow run.seed are left out."""
     method = method_of(config)
     known = method_settings(method)
-    table = _defaults(method) | _flat(config)
+    table = _defaults(method) | flattened(config)
     if table["wire.values"] == "auto":
         table["wire.values"] = _defaults(method)["wire.values"]
     foreign = {
@@ -97,29 +101,42 @@ def relevant(config: Table) -> dict[str, Any]:
         if known is not None and name.startswith("method.") and name.partition(".")[2] not in known
     }
     following = {name for name in SEEDS[1:] if table.get(name) in (SAME_AS_SEED, table["run.seed"])}
-    dropped = IRRELEVANT | foreign | following | _unread(table)
+    dropped = IRRELEVANT | foreign | following | set(unread(table))
     return {name: value for name, value in table.items() if name not in dropped}
 
 
-def _unread(table: Table) -> set[str]:
-    """Settings that these others make pointless."""
-    unread = set()
-    if table.get("method.score", "gradient") != "gradient":
-        unread.add("method.gradient_dtype")
-    if table.get("method.score") in {"magnitude", "random", "curvature"}:
-        unread.add("method.hessian")
+def unread(table: Table) -> dict[str, str]:
+    """Settings of a flat table that do nothing there, each with the one that makes it pointless."""
+    idle: dict[str, str] = {}
+
+    def leave_out(cause: str, *names: str) -> None:
+        for name in names:
+            idle.setdefault(name, f"{cause} = {table.get(cause)}")
+
+    if table.get("data.split_file"):
+        leave_out("data.split_file", *DIVISION)
+    if table.get("data.dataset") == "own":
+        leave_out("data.dataset", *DIVISION, "data.split_file")
+    else:
+        leave_out("data.dataset", "data.shape", "data.classes", "data.class_names")
     if table.get("data.partition") != "classes":
-        unread.add("data.classes_per_client")
+        leave_out("data.partition", "data.classes_per_client")
     if table.get("data.partition") in {"classes", "iid"}:
-        unread.add("data.alpha")
-    return unread
+        leave_out("data.partition", "data.alpha")
+    if table.get("method.score", "gradient") != "gradient":
+        leave_out("method.score", "method.gradient_dtype")
+    if table.get("method.score") in {"magnitude", "random", "curvature"}:
+        leave_out("method.score", "method.hessian")
+    if table.get("wire.values") == "float32":
+        leave_out("wire.values", "wire.feedback")
+    return idle
 
 
 def method_of(config: Table) -> str:
     return str(config.get("run", {}).get("method", _standard().run.method))
 
 
-def _flat(config: Table) -> dict[str, Any]:
+def flattened(config: Table) -> dict[str, Any]:
     flat = {}
     for section, table in config.items():
         for key, value in table.items() if isinstance(table, Mapping) else [("", table)]:

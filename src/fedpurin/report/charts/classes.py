@@ -13,6 +13,7 @@ from fedpurin.report.marks import Axis, Heat, Panel, Picture
 from fedpurin.report.series import client_order
 from fedpurin.report.units import percent
 from fedpurin.runs.run import Run
+from fedpurin.runs.setting import setting
 
 MAX_SPLITS = 6
 
@@ -37,7 +38,7 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
 
 def _split_name(run: Run) -> str:
-    alpha = run.setting("data", "alpha")
+    alpha = setting(run.config).get("data.alpha")
     return f"seed {run.seed}" + (f", alpha {alpha}" if alpha is not None else "")
 
 

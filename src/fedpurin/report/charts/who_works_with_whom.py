@@ -19,6 +19,8 @@ MAX_EDGES, MAX_BINNED_EDGES = 300, 80  # more lines than this are a blot
 MAX_CLASS_LABELS = 14
 NUMBERED_NODES = 24
 SQUARE = 440
+SIDES = 2.0  # half the width of the graph, in radii: room for a class name on a phone
+MAX_LETTERS = 11
 
 
 def build(groups: Sequence[Group]) -> Chart | Missing:
@@ -68,7 +70,7 @@ def _graph(group: Group, links: Collaboration) -> Picture:
         edges = Line(x, y, "collaboration", group.color, width=1.4, opacity=0.45, in_legend=False)
         frames[t] = [edges, _nodes(links, pairs, angle, group.color)]
     marks = [*frames[links.rounds[0]], *_class_labels(links, angle)]
-    hidden = [Axis(range=(-reach, reach), visible=False, grid=False) for reach in (1.55, 1.25)]
+    hidden = [Axis(range=(-reach, reach), visible=False, grid=False) for reach in (SIDES, 1.25)]
     panel = Panel(hidden[0], hidden[1], marks)
     return Picture(f"{group.label}: who works with whom", SQUARE, [panel], square=True, frames=frames)
 
@@ -78,7 +80,7 @@ def _ids(links: Collaboration) -> list[str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 12 else name[:11] + "…"
+    return name if len(name) <= MAX_LETTERS else name[: MAX_LETTERS - 1] + "…"
 
 
 def _edge_limit(links: Collaboration) -> int:
