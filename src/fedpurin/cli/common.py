@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from fedpurin.config import PRESETS, SECTIONS, Config
+from fedpurin.config import ENGINES, PRESETS, SECTIONS, Config, ValueType
+from fedpurin.data.catalog import NAMES
 from fedpurin.errors import ConfigError
 from fedpurin.settings import help_of, names_of
 
@@ -31,6 +34,35 @@ FLAGS = {  # flag -> where it goes
 }
 
 
+def _methods() -> Iterable[str]:
+    from fedpurin.methods import method_names  # brings torch, for whoever asks
+
+    return method_names()
+
+
+CHOICES: dict[str, Callable[[], Iterable[str]]] = {  # what a shell offers behind a flag
+    "method": _methods,
+    "dataset": lambda: NAMES,
+    "engine": lambda: ENGINES,
+    "values": lambda: get_args(ValueType),
+    "model": lambda: ("resnet8", "resnet10", "cnn", "mlp"),
+}
+
+
+def complete(action: argparse.Action, choices: Callable[[], Iterable[str]] | None) -> None:
+    """Offer these where a shell completes the argument; other values stay allowed."""
+    if choices is not None:
+        action.completer = lambda **_: list(choices())  # type: ignore[attr-defined]  # argcomplete's own
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, for programs")
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, default=str, allow_nan=False))
+
+
 def add_command(commands: Any, name: str, help: str, example: str) -> Any:
     parser = commands.add_parser(
         name,
@@ -44,13 +76,15 @@ def add_command(commands: Any, name: str, help: str, example: str) -> Any:
 
 def add_config_flags(parser: argparse.ArgumentParser, *, without: tuple[str, ...] = ()) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags win over them")
-    parser.add_argument(
+    preset = parser.add_argument(
         "--preset", metavar="P", help=f"start from {', '.join(PRESETS)} (default: quickstart)"
     )
+    complete(preset, lambda: PRESETS)
     group = parser.add_argument_group("settings")
     for flag, target in FLAGS.items():
         if flag not in without:
-            group.add_argument(f"--{flag}", metavar="X", dest=f"set:{target}", help=_help(target))
+            added = group.add_argument(f"--{flag}", metavar="X", dest=f"set:{target}", help=_help(target))
+            complete(added, CHOICES.get(flag))
     group.add_argument(
         "--set", metavar="SECTION.KEY=X", action="append", default=[], dest="sets", help="any other setting"
     )
@@ -132,10 +166,13 @@ def refuse_idle(config: Config, named: dict[str, dict[str, Any]]) -> None:
                 raise ConfigError(f"{name} does nothing with {idle[name]}; leave one of them out")
 
 
-def make_console() -> Console:
+def make_console(*, stderr: bool = False) -> Console:
+    """`stderr`: where a program reads stdout, people are told what happens beside it."""
     import sys
 
     from rich.console import Console
 
     # Where output goes to a file or a pipe there is no screen to fit: tables keep their columns.
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+    screen = sys.stderr if stderr else sys.stdout
+    width = None if screen.isatty() else 130
+    return Console(highlight=False, soft_wrap=True, width=width, stderr=stderr)

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedpurin.cli.common import add_command, make_console
+from fedpurin.cli.common import add_command, add_json, complete, make_console, print_json
+from fedpurin.data.catalog import NAMES
 
 
 def add_commands(commands: Any) -> None:
@@ -21,7 +22,9 @@ def add_commands(commands: Any) -> None:
             actions, name, help, f"fedpurin data {name}" + ("" if name == "list" else " cifar-10")
         )
         if name != "list":
-            action.add_argument("names", metavar="NAME", nargs="+")
+            complete(action.add_argument("names", metavar="NAME", nargs="+"), lambda: NAMES)
+        if name != "get":
+            add_json(action)
         action.add_argument("--data-dir", metavar="DIR", help="default: FEDPURIN_DATA or the user's cache")
         action.set_defaults(function=function)
 
@@ -33,15 +36,17 @@ def _folder(args: argparse.Namespace) -> Path | None:
 def list_data(args: argparse.Namespace) -> int:
     from fedpurin import data
 
+    folder = data.resolve_data_dir(_folder(args))
+    states = {name: "present" if data.is_present(name, folder) else "missing" for name in data.NAMES}
+    states[data.DEFAULT] = "bundled"
+    if args.json:
+        print_json({"folder": str(folder), "data_sets": states})
+        return 0
     console = make_console()
-    console.print(f"data directory: {data.resolve_data_dir(_folder(args))}")
-    for name in data.NAMES:
-        bundled = name == data.DEFAULT
-        here = bundled or data.is_present(name, _folder(args))
-        note = (
-            "bundled" if bundled else "present" if here else f"missing; get it with: fedpurin data get {name}"
-        )
-        console.print(f"  {name:<20} {note}")
+    console.print(f"data directory: {folder}")
+    for name, state in states.items():
+        remedy = f"; get it with: fedpurin data get {name}" if state == "missing" else ""
+        console.print(f"  {name:<20} {state}{remedy}")
     return 0
 
 
@@ -76,9 +81,15 @@ def get_data(args: argparse.Namespace) -> int:
 def check_data(args: argparse.Namespace) -> int:
     from fedpurin import data
 
-    console, good = make_console(), True
-    for name in args.names:
-        for file, ok, message in data.check(name, _folder(args)):
-            console.print(f"{'ok     ' if ok else 'problem'} {file}: {message}")
-            good = good and ok
+    found = {name: data.check(name, _folder(args)) for name in args.names}
+    good = all(ok for checks in found.values() for _, ok, _ in checks)
+    if args.json:
+        lines = {
+            n: [{"file": f, "ok": ok, "message": m} for f, ok, m in checks] for n, checks in found.items()
+        }
+        print_json({"ok": good, "data_sets": lines})
+        return 0 if good else 1
+    console = make_console()
+    for file, ok, message in (line for checks in found.values() for line in checks):
+        console.print(f"{'ok     ' if ok else 'problem'} {file}: {message}")
     return 0 if good else 1

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fedpurin.cli import data, federation, results, run
+from fedpurin.cli import data, doctor, federation, init, results, run
 from fedpurin.errors import FedpurinError
 from fedpurin.version import __version__
 
@@ -29,13 +29,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fedpurin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
-    for module in (run, results, data, federation):
+    for module in (run, results, data, federation, init, doctor):
         module.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow; fedpurin completion set that up
+        from argcomplete import autocomplete
+
+        autocomplete(parser)
     args, rest = parser.parse_known_args(argv)
     if "paths" in args and not any(word.startswith("-") for word in rest):
         args.paths += rest  # argparse takes no more of them after an option

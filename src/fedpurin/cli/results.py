@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedpurin.cli.common import add_command, make_console
+from fedpurin.cli.common import add_command, add_json, make_console, print_json
 
 
 def add_commands(commands: Any) -> None:
@@ -15,6 +15,7 @@ def add_commands(commands: Any) -> None:
         commands, "show", "print the table of runs or comparisons", "fedpurin show runs/compare"
     )
     show.add_argument("runs", metavar="RUN", nargs="+")
+    add_json(show)
     show.set_defaults(function=show_runs)
 
     ledger = add_command(
@@ -25,7 +26,13 @@ def add_commands(commands: Any) -> None:
     )
     ledger.add_argument("run", metavar="RUN")
     ledger.add_argument("--csv", metavar="FILE", help="a line per message")
-    ledger.add_argument("--json", metavar="FILE", help="totals by direction, phase and round")
+    ledger.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="totals by direction, phase and round; without FILE on stdout, and nothing else there",
+    )
     ledger.set_defaults(function=show_ledger)
 
     report = add_command(
@@ -65,6 +72,7 @@ def add_commands(commands: Any) -> None:
             _add_extra(commands, name, module, help, example)
 
 
+STDOUT = "-"
 EXTRA = (
     (
         "reproduce",
@@ -86,9 +94,13 @@ def _add_extra(commands: Any, name: str, module: str, help: str, example: str) -
 
 
 def show_runs(args: argparse.Namespace) -> int:
-    from fedpurin.cli.show import results_table
+    from fedpurin.cli.show import as_document, results_table
 
-    make_console().print(results_table([Path(run) for run in args.runs]))
+    paths = [Path(run) for run in args.runs]
+    if args.json:
+        print_json(as_document(paths))
+    else:
+        make_console().print(results_table(paths))
     return 0
 
 
@@ -97,8 +109,19 @@ def show_ledger(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from fedpurin.runs.ledger import Ledger
+    from fedpurin.runs.run import one_run
 
-    console, ledger = make_console(), Ledger.load(Path(args.run))
+    ledger = Ledger.load(one_run(Path(args.run)))
+    console = make_console(stderr=args.json == STDOUT)
+    if args.csv:
+        ledger.to_csv(Path(args.csv))
+        console.print(f"a line per message is in {args.csv}")
+    if args.json == STDOUT:
+        print_json(ledger.document())
+        return 0
+    if args.json:
+        ledger.to_json(Path(args.json))
+        console.print(f"totals are in {args.json}")
     rows = ledger.table_rows()
     if not rows:
         console.print("no messages: nothing was sent")
@@ -116,12 +139,6 @@ def show_ledger(args: argparse.Namespace) -> int:
     for row in rows:
         table.add_row(*row.values())
     console.print(table)
-    if args.csv:
-        ledger.to_csv(Path(args.csv))
-        console.print(f"a line per message is in {args.csv}")
-    if args.json:
-        ledger.to_json(Path(args.json))
-        console.print(f"totals are in {args.json}")
     return 0
 
 
@@ -144,8 +161,9 @@ def save_figure(args: argparse.Namespace) -> int:
 
 def watch_run(args: argparse.Namespace) -> int:
     from fedpurin.report.watch import watch
+    from fedpurin.runs.run import one_run
 
-    watch(Path(args.run), make_console())
+    watch(one_run(Path(args.run)), make_console())
     return 0
 
 

@@ -7,7 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpurin.cli.common import add_command, add_config_flags, make_console, method_settings, read_config
+from fedpurin.cli.common import (
+    add_command,
+    add_config_flags,
+    add_json,
+    make_console,
+    method_settings,
+    print_json,
+    read_config,
+)
 from fedpurin.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -50,34 +58,50 @@ def add_commands(commands: Any) -> None:
     )
     resume.add_argument("run", metavar="RUN")
     resume.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
+    add_json(resume)
     resume.set_defaults(function=resume_one)
 
     methods = add_command(
         commands, "methods", "list the methods and their settings", "fedpurin methods fedpurin"
     )
     methods.add_argument("names", nargs="*", metavar="METHOD", help="only these (default: all)")
+    add_json(methods)
     methods.set_defaults(function=list_methods)
 
 
 def list_methods(args: argparse.Namespace) -> int:
-    from dataclasses import fields
+    from fedpurin.methods import method_names
 
-    from fedpurin.methods import find_method, method_names
-
+    described = {name: _described(name) for name in args.names or method_names()}
+    if args.json:
+        print_json(described)
+        return 0
     console = make_console()
-    for name in args.names or method_names():
-        kind = find_method(name)
-        about = (sys.modules[kind.__module__].__doc__ or "").strip().splitlines()
-        console.print(f"[bold]{name}[/bold]  {about[0] if about else kind.label}")
-        for f in fields(kind):
-            console.print(f"    method.{f.name:16} {f.metadata.get('help', '')} (default: {f.default})")
+    for name, method in described.items():
+        console.print(f"[bold]{name}[/bold]  {method['about']}")
+        for key, about in method["settings"].items():
+            console.print(f"    method.{key:16} {about['help']} (default: {about['default']})")
     console.print(r"Set them with --set method.KEY=VALUE, or in \[method] of a configuration.")
     return 0
+
+
+def _described(name: str) -> dict[str, Any]:
+    from dataclasses import fields
+
+    from fedpurin.methods import find_method
+
+    kind = find_method(name)
+    about = (sys.modules[kind.__module__].__doc__ or "").strip().splitlines()
+    settings = {f.name: {**f.metadata, "default": f.default} for f in fields(kind)}
+    for setting in settings.values():
+        setting.setdefault("help", "")
+    return {"label": kind.label, "about": about[0] if about else kind.label, "settings": settings}
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="RUN", help="directory of the results (default: a new one in runs/)")
     parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
+    add_json(parser)
 
 
 def run_one(args: argparse.Namespace) -> int:
@@ -89,26 +113,29 @@ def run_one(args: argparse.Namespace) -> int:
         raise RunError(
             f"{path} holds a run already; continue it with: fedpurin resume {path}, or choose --out"
         )
-    return _one(path, args.tensorboard, config)
+    return _one(path, args, config)
 
 
-def _one(path: Path, tensorboard: bool, config: Config | None) -> int:
+def _one(path: Path, args: argparse.Namespace, config: Config | None) -> int:
     """A new run, or with no configuration the rest of one that stopped half-way."""
     from fedpurin import api
     from fedpurin.cli.execute import watching
-    from fedpurin.cli.show import results_table
+    from fedpurin.cli.show import as_document, results_table
     from fedpurin.federation.progress import stoppable
     from fedpurin.runs.directory import stored_config
 
-    console = make_console()
+    console = make_console(stderr=args.json)
     try:
-        with stoppable(), watching(console, tensorboard=tensorboard) as watcher:
+        with stoppable(), watching(console, tensorboard=args.tensorboard) as watcher:
             if config is None:
                 api.resume(path, watcher(stored_config(path)))
             else:
                 api.run(config, path, watcher(config))
     except KeyboardInterrupt:
         return _stopped(path, console)
+    if args.json:
+        print_json(as_document([path])[0])
+        return 0
     console.print(results_table([path]))
     console.print(f"The run is in {path}\nSee it with: fedpurin report {path} -o report.html")
     return 0
@@ -124,10 +151,10 @@ def resume_one(args: argparse.Namespace) -> int:
 
     path = Path(args.run)
     if (path / COMPARISON).is_file():
-        return _compare(Plan.read(path), path, args.tensorboard, None)
+        return _compare(Plan.read(path), path, args)
     if (path / "result.json").exists():
         raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
-    return _one(path, args.tensorboard, None)
+    return _one(path, args, None)
 
 
 def compare_many(args: argparse.Namespace) -> int:
@@ -149,18 +176,18 @@ def compare_many(args: argparse.Namespace) -> int:
 
         check_report(Path(args.report))
     path = Path(args.out) if args.out else _new_folder(Path("runs/compare"))
-    return _compare(Plan(configs, seeds), path, args.tensorboard, args.report)
+    return _compare(Plan(configs, seeds), path, args, args.report)
 
 
-def _compare(plan: Plan, path: Path, tensorboard: bool, report: str | None) -> int:
+def _compare(plan: Plan, path: Path, args: argparse.Namespace, report: str | None = None) -> int:
     from fedpurin.api import compare_plan
     from fedpurin.cli.execute import watching
-    from fedpurin.cli.show import results_table
+    from fedpurin.cli.show import as_document, results_table
     from fedpurin.federation.progress import stoppable
 
-    console = make_console()
+    console = make_console(stderr=args.json)
     try:
-        with stoppable(), watching(console, tensorboard=tensorboard) as watcher:
+        with stoppable(), watching(console, tensorboard=args.tensorboard) as watcher:
 
             def named(config: Config) -> Watcher:
                 seed = f" s{config.run.seed}" if len(plan.seeds) > 1 else ""
@@ -169,12 +196,15 @@ def _compare(plan: Plan, path: Path, tensorboard: bool, report: str | None) -> i
             runs = compare_plan(plan, path, named)
     except KeyboardInterrupt:
         return _stopped(path, console)
-    console.print(results_table([run.path for run in runs]))
+    if not args.json:
+        console.print(results_table([run.path for run in runs]))
     if report:
         from fedpurin.report.page import write_report
 
         console.print(f"The report is in {write_report([path], Path(report))}")
     console.print(f"The runs are in {path}")
+    if args.json:
+        print_json(as_document([run.path for run in runs]))
     return 0
 
 

@@ -46,6 +46,12 @@ def results_table(paths: Sequence[Path]) -> Table:
     return table
 
 
+def as_document(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The same for programs: what result.json says of each run, with its path and whether it is complete."""
+    runs = [load_run(path) for path in find_runs(list(paths))]
+    return [{"path": str(run.path), "complete": run.complete, **run.summary} for run in runs]
+
+
 def _title(run: Run, apart: Sequence[str]) -> str:
     """What all rows have in common."""
     summary = run.summary

@@ -261,7 +261,7 @@ class Ledger:
         with writing(Path(path)):
             write_atomic(Path(path), text.getvalue())
 
-    def to_json(self, path: Path | str) -> None:
+    def document(self) -> dict[str, Any]:
         """The totals: by direction, phase and round, with the encodings that were chosen."""
         directions = {
             direction: {
@@ -271,9 +271,11 @@ class Ledger:
             }
             for direction in DIRECTIONS
         }
-        document = {"exchanged": self.d, "beta": self.beta, "directions": directions}
+        return {"exchanged": self.d, "beta": self.beta, "directions": directions}
+
+    def to_json(self, path: Path | str) -> None:
         with writing(Path(path)):
-            write_atomic(Path(path), json.dumps(document, indent=1) + "\n")
+            write_atomic(Path(path), json.dumps(self.document(), indent=1) + "\n")
 
 
 def _first_complaint(file: Path, lines: Sequence[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from fedpurin.runs.setting import method_label
 
 __all__ = [
     "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
-    "find_runs", "is_run", "load_run", "row_means", "summarise",
+    "find_runs", "is_run", "load_run", "one_run", "row_means", "summarise",
 ]  # fmt: skip
 LAST_ROUNDS = 10  # the window of `mean_of_last_10`
 
@@ -263,6 +263,15 @@ def find_runs(paths: list[Path]) -> list[Path]:
     if not found:
         raise RunError("no run directory was given; name at least one")
     return list(dict.fromkeys(found))
+
+
+def one_run(path: Path) -> Path:
+    """The path, unless it is a comparison: then its runs are named."""
+    if path.is_dir() and not is_run(path):
+        inside = sorted(str(child) for child in path.iterdir() if is_run(child))
+        if inside:
+            raise RunError(f"{path} holds {len(inside)} runs; name one of them: {', '.join(inside)}")
+    return path
 
 
 def _runs_at(path: Path) -> Iterator[Path]:
