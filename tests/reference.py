@@ -150,3 +150,51 @@ def largest(values: Row, sizes: Sequence[int], share: float) -> list[tuple[float
         limits.append((sent[-1] if sent else 0.0, len(sent)))
         start += size
     return limits
+
+
+def middle_of(values: Sequence[Row], sent: Sequence[Bits]) -> list[float]:
+    """The lower median of those who sent a coordinate; 0 where fewer than three did."""
+    middle = []
+    for c in range(len(values[0])):
+        said = sorted(values[i][c] for i in range(len(values)) if sent[i][c])
+        middle.append(said[(len(said) - 1) // 2] if len(said) >= 3 else 0.0)
+    return middle
+
+
+def bound_norms(
+    values: Sequence[Row], bound: float, sent: Sequence[Bits], updates: bool = False
+) -> tuple[list[list[float]], list[float]]:
+    """Each upload at most bound times as far from the middle as the median of those that are not there."""
+    middle = [0.0] * len(values[0]) if updates else middle_of(values, sent)
+    distances = []
+    for row, bits in zip(values, sent, strict=True):
+        squares = [(v - m) ** 2 for v, m, b in zip(row, middle, bits, strict=True) if b]
+        distances.append(sum(squares) ** 0.5)
+    away = sorted(distance for distance in distances if distance > 0)
+    median = away[(len(away) - 1) // 2] if away else 1.0
+    bounded = []
+    for row, bits, distance in zip(values, sent, distances, strict=True):
+        if distance <= bound * median:
+            bounded.append(list(row))
+            continue
+        factor = bound * median / distance
+        bounded.append(
+            [m + factor * (v - m) if b else 0.0 for v, m, b in zip(row, middle, bits, strict=True)]
+        )
+    return bounded, [distance / median for distance in distances]
+
+
+def trimmed_mean(values: Sequence[Row], weights: Row, trim: Fraction, sent: Sequence[Bits]) -> list[float]:
+    """Of each coordinate the mean without the int(trim n) smallest and largest, times the senders' share."""
+    n = len(values)
+    mean = []
+    for c in range(len(values[0])):
+        said = sorted((values[i][c], i) for i in range(n) if sent[i][c])
+        if not said:
+            mean.append(0.0)
+            continue
+        k = min(int(trim * n), (len(said) - 1) // 2)
+        kept = said[k : len(said) - k]
+        inside = sum(v * weights[i] for v, i in kept) / sum(weights[i] for _, i in kept)
+        mean.append(inside * sum(weights[i] for _, i in said) / sum(weights))
+    return mean

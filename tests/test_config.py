@@ -134,7 +134,7 @@ def test_feedback_is_for_methods_that_keep_no_residuals_of_their_own() -> None:
 
 def test_unknown_sections_and_keys_list_the_known_ones() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown section \[trian\].*run, data, model, train, wire, method"
+        ConfigError, match=r"unknown section \[trian\].*run, data, model, train, wire, robust, method"
     ):
         Config().updated({"trian": {}})
     message = refuse("train", "learning_rate", 0.1)

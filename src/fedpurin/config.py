@@ -100,12 +100,37 @@ class WireSection:
     feedback: bool = setting(False, "add the rounding error of the round before (lossy types)")
 
 
+@dataclass(frozen=True)
+class RobustSection:
+    norm_bound: float = setting(
+        0.0, "an upload lies at most this many times as far out as the median of its round; 0: off", least=0
+    )
+    sample_bound: float = setting(
+        0.0, "a sample count weighs at most this many times the median of its round; 0: off", least=0
+    )
+    trim: float = setting(
+        0.0,
+        "share of the clients left out at either end of each coordinate's mean; 0: off",
+        least=0,
+        most=0.49,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("norm_bound", "sample_bound"):
+            if 0 < getattr(self, name) < 1:
+                raise ConfigError(
+                    f"robust.{name} = {getattr(self, name)} is below the median itself; "
+                    "choose 1 or more (2 or 3 are usual), or 0 to switch it off"
+                )
+
+
 SECTIONS: dict[str, type] = {
     "run": RunSection,
     "data": DataSection,
     "model": ModelSection,
     "train": TrainSection,
     "wire": WireSection,
+    "robust": RobustSection,
 }
 
 
@@ -133,6 +158,7 @@ class Config:
     model: ModelSection = field(default_factory=ModelSection)
     train: TrainSection = field(default_factory=TrainSection)
     wire: WireSection = field(default_factory=WireSection)
+    robust: RobustSection = field(default_factory=RobustSection)
     method: AnyMethod = field(default_factory=_default_method)
     usual: Mapping[str, Any] = field(
         default_factory=lambda: PRESETS["mini"]["method"], compare=False, repr=False
@@ -164,6 +190,12 @@ class Config:
             raise ConfigError(
                 f"wire.feedback = true does nothing with {self.run.method}, which keeps residuals of its own "
                 "anyway; leave it false"
+            )
+
+        if self.robust.trim and not self.method.averages:
+            raise ConfigError(
+                f"robust.trim = {self.robust.trim} needs one mean over all clients, which {self.run.method} "
+                "does not take; use robust.norm_bound, or a method that averages, such as fedavg or fedbn"
             )
 
     @classmethod

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedpurin.core.merge import weighted_mean
+from fedpurin.core.robust import trimmed_mean
 from fedpurin.layout import Selection
 
 
@@ -49,6 +51,14 @@ class Uploads:
     selection: Selection
     everybody: int  # N, all clients of the federation
     rounded: Callable[[Message], Tensor]  # [1, d]: the values of a reply as its receivers will decode them
+    sent_nd: Tensor | None = None  # bool [n, d]: who sent what, for robust.*; None: everybody everything
+    trim: float = 0.0  # robust.trim
+
+    def mean(self) -> Tensor:
+        """[d]: the mean by sample counts, without the extremes that robust.trim leaves out."""
+        if self.trim:
+            return trimmed_mean(self.values_nd, self.samples_n, self.trim, self.sent_nd)
+        return weighted_mean(self.values_nd, self.samples_n)
 
     def replace_rows(self, table: Tensor | None, rows: Tensor, *, reuse: bool = False) -> Tensor:
         """A table with a row per client of the federation, in which those of the participants are new.

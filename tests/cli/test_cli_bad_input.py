@@ -55,7 +55,7 @@ def broken():
         (["--set", "data.split_file=notes.txt"], ["notes.txt", "split"]),
         (["--set", "tau=0.5"], ["'tau=0.5'", "SECTION.KEY=VALUE"]),
         (["--set", "method.tao=0.5"], ["method.tao", "tau", "beta", "score"]),
-        (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, wire, method"]),
+        (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, wire, robust, method"]),
         (["notes.txt"], ["notes.txt", "TOML"]),
         (["missing.toml"], ["missing.toml"]),
         (["unknown.toml"], ["train.learning_rate", "batch_size, epochs, lr, momentum, weight_decay"]),

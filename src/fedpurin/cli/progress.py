@@ -55,6 +55,8 @@ class RunProgress(Watcher):
         t = record["round"]
         for failure in record["failed"]:
             self.console.print(f"  round {t}: client {failure['client']} left out: {failure['reason']}")
+        for bound in record.get("bounded", []):
+            self.console.print(f"  round {t}: client {bound['client']} bounded: {bound['reason']}")
         shared = [a for a in record["trained"]["accuracy"] if a is not None]
         accuracy = f"accuracy {100 * sum(shared) / len(shared):5.1f} %" if shared else "accuracy not shared"
         held = [a for a in record.get("validation", {}).get("accuracy", []) if a is not None]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedpurin import wire
 from fedpurin.core.bits import BITS_PER_BYTE
+from fedpurin.engines.suspicion import bounded, check_told, check_values
 from fedpurin.errors import EngineError, MismatchError
 from fedpurin.job import Job
 from fedpurin.messages import Known, Message, Uploads
@@ -44,6 +45,8 @@ class Hub:
         self.ledger: list[dict[str, Any]] = []
         self._values: Tensor | None = None
         self._packed: Tensor | None = None
+        self._sent: Tensor | None = None  # bool [n, d]: who sent what, where [robust] asks for it
+        self._samples = job.train_samples() if job.split else None  # None: only the sites know
 
     # Who takes part
 
@@ -70,6 +73,8 @@ class Hub:
         self._packed = (
             torch.zeros(rows, -(-d // BITS_PER_BYTE), dtype=torch.uint8) if self.method.has_masks else None
         )
+        robust = self.config.robust
+        self._sent = torch.ones(rows, d, dtype=torch.bool) if robust.norm_bound or robust.trim else None
 
     # Messages
 
@@ -120,6 +125,7 @@ class Hub:
         if client not in self.asked or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")
         told = Meta.from_bytes(meta)
+        check_told(client, told, self.t, self._samples)
         if (upload is None) != (self.selection.d == 0 or self.method.silent(self.t)):
             raise MismatchError(
                 f"client {client} sent {'no' if upload is None else 'an'} upload in round {self.t}"
@@ -131,9 +137,12 @@ class Hub:
             )
             if (decoded.packed is not None) != self.method.has_masks:
                 raise MismatchError(f"client {client}'s upload does not fit method {self.method.name}")
+            check_values(client, decoded.message.values_nd)
             assert self._values is not None
             row = self.asked.index(client)
             self._values[row] = decoded.message.values_nd[0]
+            if self._sent is not None and decoded.message.support_nd is not None:
+                self._sent[row] = decoded.message.support_nd[0]
             if self._packed is not None:
                 assert decoded.packed is not None
                 self._packed[row] = decoded.packed
@@ -154,7 +163,9 @@ class Hub:
         record = self._record(t, present)
         silent = self.method.silent(t)
         if self.selection.d and not silent:
-            uploads = self._uploads(present)
+            uploads, said = bounded(self._uploads(present), self.config)
+            if said:
+                record["bounded"] = said
             self.server = self.method.aggregate(self.server, uploads, t)
             if uploads.packed_nb is not None:
                 self.masks_Nb = uploads.replace_rows(self.masks_Nb, uploads.packed_nb, reuse=True)
@@ -165,12 +176,15 @@ class Hub:
 
     def _uploads(self, present: list[int]) -> Uploads:
         assert self._values is not None
-        values, packed = self._values, self._packed
+        values, packed, sent = self._values, self._packed, self._sent
         if present != self.asked:
             rows = [self.asked.index(client) for client in present]
-            values, packed = values[rows], None if packed is None else packed[rows]
+            values, packed, sent = values[rows], *(x if x is None else x[rows] for x in (packed, sent))
         samples = torch.tensor([self.metas[client].samples for client in present])
-        return Uploads(present, values, packed, samples, self.selection, self.clients, self._rounded)
+        return Uploads(
+            *(present, values, packed, samples, self.selection, self.clients, self._rounded, sent),
+            trim=self.config.robust.trim,
+        )
 
     def _record(self, t: int, present: list[int]) -> dict[str, Any]:
         metas = [self.metas[client] for client in present]

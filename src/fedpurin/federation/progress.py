@@ -34,6 +34,8 @@ def describe(event: dict[str, Any], run_path: Path) -> str | None:
         return f"refused a node: {event['reason']}"
     if kind == "failed":
         return f"round {event['round']}: client {event['client']} left out: {event['reason']}"
+    if kind == "bounded":
+        return f"round {event['round']}: client {event['client']} bounded: {event['reason']}"
     if kind == "round_done":
         return _round_line(event, run_path)
     if kind == "left":

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpurin.core.merge import weighted_mean
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.state import ServerState, TensorState
@@ -86,6 +85,7 @@ class Method(Generic[M, S]):
     order: ClassVar[int] = 100  # place in tables and legends
     has_masks: ClassVar[bool] = False  # uploads carry a critical mask
     sends_updates: ClassVar[bool] = False  # uploads carry changes of weights, not weights
+    averages: ClassVar[bool] = False  # the server takes `uploads.mean()`, which robust.trim applies to
     value_type: ClassVar[str] = "float32"  # how values travel unless wire.values says otherwise
 
     def exchanged(self, layout: Layout) -> Tensor:
@@ -164,11 +164,13 @@ class Method(Generic[M, S]):
 class Averaging(Method[M, Mean]):
     """The server's side of every method that averages dense models into one."""
 
+    averages: ClassVar[bool] = True
+
     def server(self, selection: Selection, clients: int, start_d: Tensor) -> Mean:
         return Mean()
 
     def aggregate(self, server: Mean, uploads: Uploads, t: int) -> Mean:
-        return Mean(weighted_mean(uploads.values_nd, uploads.samples_n))
+        return Mean(uploads.mean())
 
     def reply(self, server: Mean, client: int, known: Known) -> Message | None:
         return None if server.theta_bar is None else Message(server.theta_bar[None])

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.core.masks import largest
-from fedpurin.core.merge import weighted_mean
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.base import Ending, Fit, Method
@@ -64,6 +63,7 @@ class FedFrugal(Method[Offsets, Common]):
     marker: ClassVar[str] = "star"
     order: ClassVar[int] = 7
     sends_updates: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     value_type: ClassVar[str] = "sign"
 
     up: float = setting(0.1, "share of the update that is sent, per layer", above=0, most=1)
@@ -127,7 +127,7 @@ class FedFrugal(Method[Offsets, Common]):
         return Offsets(memory.initial, memory.change, memory.residual - received_nd, memory.offset)
 
     def aggregate(self, server: Common, uploads: Uploads, t: int) -> Common:
-        residual = server.residual + weighted_mean(uploads.values_nd, uploads.samples_n)
+        residual = server.residual + uploads.mean()
         mask = largest(residual[None], uploads.selection.sizes, self.down)
         step = torch.where(mask, residual[None], 0.0)
         received = uploads.rounded(Message(step, support_nd=mask))[0]

@@ -83,6 +83,8 @@ class EventWatcher(Watcher):
 
     def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
         if not record.get("final"):
+            for bound in record.get("bounded", []):
+                self.notify("bounded", round=record["round"], **bound)
             self.notify("round_done", round=record["round"], accepted=len(record["clients"]))
 
     def finishing(self, asked: int) -> None:
