@@ -1,9 +1,10 @@
 """fedpurin: personalised federated learning that sends only what matters.
 
     import fedpurin
-    config = fedpurin.Config.preset("quickstart").updated({"run": {"method": "fedpurin"}})
-    result = fedpurin.run(config, "runs/first")
-    result.figure("accuracy")
+    data = {"Berlin": (x, y), "Paris": (x, y)}
+    result = fedpurin.run(model=make_model, data=data, method="fedpurin", rounds=20)
+    result.report("report.html")
+    result.client("Berlin").model()
 
 Names load when first used, so that `import fedpurin` costs nothing.
 """
@@ -18,12 +19,14 @@ from fedpurin.version import __version__ as __version__
 if TYPE_CHECKING:
     from fedpurin.api import compare, load, resume, run
     from fedpurin.config import Config
-    from fedpurin.data import Dataset, Split, make_split
+    from fedpurin.data import Clients, Dataset, Split, clients, make_split
     from fedpurin.errors import FedpurinError
     from fedpurin.methods import METHODS, Method
-    from fedpurin.result import Run
+    from fedpurin.result import Comparison, Run
 
 _HOME = {
+    "Clients": "data",
+    "Comparison": "result",
     "Config": "config",
     "Dataset": "data",
     "FedpurinError": "errors",
@@ -31,6 +34,7 @@ _HOME = {
     "Method": "methods",
     "Run": "result",
     "Split": "data",
+    "clients": "data",
     "compare": "api",
     "load": "api",
     "make_split": "data",
@@ -40,12 +44,15 @@ _HOME = {
 
 __all__ = [
     "METHODS",
+    "Clients",
+    "Comparison",
     "Config",
     "Dataset",
     "FedpurinError",
     "Method",
     "Run",
     "Split",
+    "clients",
     "compare",
     "load",
     "make_split",
@@ -58,3 +65,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

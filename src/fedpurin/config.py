@@ -88,9 +88,16 @@ class ModelSection:
 class TrainSection:
     epochs: int = setting(5, "local epochs E per round", least=1)
     batch_size: int = setting(50, "samples per mini-batch", least=1)
-    lr: float = setting(0.1, "SGD learning rate", above=0)
+    lr: float = setting(0.1, "learning rate", above=0)
     momentum: float = setting(0.9, "SGD momentum, new every round", least=0, most=1)
-    weight_decay: float = setting(0.0, "SGD weight decay", least=0)
+    weight_decay: float = setting(0.0, "weight decay", least=0)
+    optimiser: Literal["sgd", "adam", "adamw", "python"] = setting("sgd", "new every round")
+    loss: Literal["cross_entropy", "mse", "bce", "python"] = setting(
+        "cross_entropy", "what is minimised; others than cross_entropy for data passed from Python"
+    )
+    metric: Literal["auto", "accuracy", "r2", "label_accuracy", "python"] = setting(
+        "auto", "what is measured, the higher the better; auto: the usual one for the loss"
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ class ConfigError(FedpurinError):
     """A setting is unknown, out of range, or does not fit another one."""
 
 
+class ObjectsError(ConfigError):
+    """A run was given Python objects (model, data, functions) that nobody gives here."""
+
+
 class DataError(FedpurinError):
     """A data set is missing, truncated, of the wrong kind, or too small for the request."""
 

@@ -1,11 +1,12 @@
 """A configuration made concrete: method, model layout, data and who holds what.
 
-Every process of every engine builds the same job from the same configuration.
+Every process of every engine builds the same job from the same configuration. What the user passed as Python
+objects, `given`, comes beside it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from fedpurin import data, models
 from fedpurin.config import Config
 from fedpurin.data.holdout import hold_out
 from fedpurin.errors import ConfigError
+from fedpurin.given import Given, only_from_python, task_of
 from fedpurin.layout import Layout, Selection, read_parameters
+from fedpurin.methods import AnyMethod
+from fedpurin.task import PYTHON, Task
 from fedpurin.train import ClientData, generator, key
 
 
@@ -29,9 +33,14 @@ class Job:
     class_names: list[str]
     dataset: data.Dataset | None  # None where every site brings its own data
     split: data.Split | None
+    given: Given | None = field(default=None, compare=False)
 
     @classmethod
-    def build(cls, config: Config) -> Job:
+    def build(cls, config: Config, given: Given | None = None) -> Job:
+        if given is not None and given.clients is not None:
+            return cls._for_given_data(config, given)
+        if config.data.dataset == PYTHON:
+            raise only_from_python("data.dataset")
         if config.data.dataset == "own":
             return cls._for_own_data(config)
         folder = Path(config.data.dir) if config.data.dir else None
@@ -39,7 +48,14 @@ class Job:
         split = _split(config, dataset)
         if split.clients != config.run.clients:
             config = replace(config, run=replace(config.run, clients=split.clients))
-        return cls(config, tuple(dataset.train_x.shape[1:]), dataset.classes, dataset, split)
+        return cls(config, tuple(dataset.train_x.shape[1:]), dataset.classes, dataset, split, given)
+
+    @classmethod
+    def _for_given_data(cls, config: Config, given: Given) -> Job:
+        clients = given.clients
+        assert clients is not None
+        config = replace(config, run=replace(config.run, clients=len(clients)))
+        return cls(config, clients.shape, list(clients.classes), None, None, given)
 
     @classmethod
     def _for_own_data(cls, config: Config) -> Job:
@@ -61,25 +77,64 @@ class Job:
     def selection(self) -> Selection:
         return self.layout.select(self.config.method.exchanged(self.layout))
 
+    @cached_property
+    def task(self) -> Task:
+        return task_of(self.config, self.given)
+
+    @cached_property
+    def method(self) -> AnyMethod:
+        """The method, with the loss of this run's task."""
+        return self.config.method if self.task.classifies else self.config.method.learning(self.task.loss)
+
+    @property
+    def only_here(self) -> str:
+        """What exists in this process alone, so that another one can get it by fork only; "" if nothing."""
+        names = {
+            "model.name": self.config.model.name,
+            "data.dataset": self.config.data.dataset,
+            "run.method": self.config.run.method,
+        }
+        mine = [f"{key} = {value!r}" for key, value in names.items() if value.startswith("__main__:")]
+        return ", ".join([*mine, *(["the objects passed from Python"] if self.given else [])])
+
     def model(self, client: int) -> nn.Module:
         """A new model with this client's own initial values."""
         seed = key(self.config.run.model_seed_used, "initial model", client)
-        model = models.build(self.config.model.name, self.shape, len(self.class_names), seed)
+        name, given = self.config.model.name, self.given
+        if name != PYTHON:
+            model = models.build(name, self.shape, self._outputs, seed)
+        elif given is None or given.model is None:
+            raise only_from_python("model.name")
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = given.build_model(self.shape, self._outputs)
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    @property
+    def _outputs(self) -> int:
+        """Classes, or numbers of a target."""
+        return self._given_clients.outputs if self._given_clients else len(self.class_names)
 
     def common_start(self) -> Tensor:
         """[d]: the exchanged parameters as every client starts with them: those of client 0."""
         return self.selection.take(read_parameters(self.model(0))[None])[0]
 
     def check_data(self) -> None:
-        """A simulation needs one data set that it can divide."""
-        if self.split is None:
+        """A simulation needs one data set that it can divide, or the data of every client."""
+        if self.split is None and not self._given_clients:
             raise ConfigError(
                 'data.dataset = "own" means that every site brings its own data: use fedpurin federation '
                 "(docs/federation.md), or name one data set that can be divided among clients"
             )
 
+    @property
+    def _given_clients(self) -> data.Clients | None:
+        return self.given.clients if self.given else None
+
     def client_data(self, client: int) -> ClientData:
+        if self._given_clients:
+            return self.own_data(self._given_clients.parts[client], client)
         assert self.dataset is not None
         assert self.split is not None
         sides = (self.training[client], self.split.test[client])
@@ -125,10 +180,14 @@ class Job:
         return [held for _, held in self._sides] if self.config.data.validation else []
 
     def train_samples(self) -> list[int]:
+        if self._given_clients:
+            return [len(self.client_data(client).train_y) for client in range(len(self._given_clients))]
         return [len(indices) for indices in self.training]
 
     def describe_clients(self) -> dict[str, Any]:
         """For clients.json: how many samples of which class each client holds."""
+        if self._given_clients:
+            return self._describe_given(self._given_clients)
         if self.dataset is None or self.split is None:
             return {"classes": self.class_names}
         names, d = self.class_names, self.dataset
@@ -145,6 +204,17 @@ class Job:
             "train_counts": counts[0],
             "test_counts": counts[1],
             "split_fingerprint": self.split.fingerprint,
+        }
+
+    def _describe_given(self, clients: data.Clients) -> dict[str, Any]:
+        counts = clients.counts() if clients.classes else None
+        return {
+            "classes": list(clients.classes),
+            "names": list(clients.names),
+            "train_samples": [len(part.train_y) for part in clients.parts],
+            "test_samples": [len(part.test_y) for part in clients.parts],
+            **({} if counts is None else {"train_counts": counts[0], "test_counts": counts[1]}),
+            "split_fingerprint": clients.fingerprint,
         }
 
     def describe_layout(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ A fixed byte form, so that every engine counts the same. Little-endian:
     f64 seconds of training, of evaluation, of everything else
     and only with validation samples: u32 correct, u32 total, f64 sum of the losses after training,
     u32 round of the best model so far
+With a metric that is no count, `correct` is the metric times `total`, an f64, and there is no validation.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from fedpurin.train import Score
 
 _COUNT = struct.Struct("<I")
 _METRICS = struct.Struct("<I" + "IId" * 3 + "ddd")
+_MEASURES = struct.Struct("<I" + "dId" * 3 + "ddd")
 _VALIDATION = struct.Struct("<IIdI")
 _SIZES = (_COUNT.size, _COUNT.size + _METRICS.size, _COUNT.size + _METRICS.size + _VALIDATION.size)
+_MEASURED = _COUNT.size + _MEASURES.size
 _NOTHING = Score(0, 0, 0.0)
 
 
@@ -49,7 +52,8 @@ class Meta:
             return count
         scores = [s or _NOTHING for s in (self.merged, self.trained, self.upload)]
         flat = [number for s in scores for number in (s.correct, s.total, s.loss_sum)]
-        told = count + _METRICS.pack(self.merged_round, *flat, *self.seconds)
+        form = _MEASURES if any(isinstance(s.correct, float) for s in scores) else _METRICS
+        told = count + form.pack(self.merged_round, *flat, *self.seconds)
         if self.validation is None:
             return told
         v = self.validation.score
@@ -57,7 +61,8 @@ class Meta:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Meta:
-        if len(data) not in _SIZES:
+        form = _MEASURES if len(data) == _MEASURED else _METRICS
+        if len(data) not in (*_SIZES, _MEASURED):
             sizes = ", ".join(map(str, _SIZES[:-1]))
             raise CorruptError(
                 f"sample count and metrics take {sizes} or {_SIZES[-1]} bytes, not {len(data)}"
@@ -67,7 +72,7 @@ class Meta:
             raise CorruptError("a client reports 0 training samples")
         if len(data) == _COUNT.size:
             return cls(samples)
-        merged_round, *numbers = _METRICS.unpack_from(data, _COUNT.size)
+        merged_round, *numbers = form.unpack_from(data, _COUNT.size)
         scores = [Score(*numbers[i : i + 3]) for i in (0, 3, 6)]
         validation = None
         if len(data) == _SIZES[-1]:
@@ -76,7 +81,9 @@ class Meta:
             if not total:
                 raise CorruptError("a client reports a validation without samples")
         for s in [*scores, *([validation.score] if validation else [])]:
-            if s.correct > s.total:
+            if not math.isfinite(s.correct):
+                raise CorruptError(f"a client reports a metric of {s.correct}")
+            if form is _METRICS and s.correct > s.total:
                 raise CorruptError(f"a client reports {s.correct} correct answers of {s.total}")
         seconds = tuple(numbers[9:12])
         if not all(math.isfinite(s) and s >= 0 for s in seconds):

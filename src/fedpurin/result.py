@@ -1,26 +1,250 @@
-"""A run as the user of the Python interface has it in hand: what `runs.Run` knows, and its figures."""
+"""Runs as the user of the Python interface has them in hand: what `runs.Run` knows, figures, models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import html
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import torch
+from torch import Tensor, nn
+
+from fedpurin.config import Config
+from fedpurin.errors import MissingExtraError, ModelError, ObjectsError, RunError
+from fedpurin.given import Given, Model
+from fedpurin.job import Job
 from fedpurin.runs import run as runs
-from fedpurin.runs.reading import read_run
+from fedpurin.runs.reading import MOMENTS, read_run
+from fedpurin.runs.run import Floats
+from fedpurin.task import metric_text
 
 
 @dataclass(frozen=True)
 class Run(runs.Run):
-    """A run directory in memory that can draw itself."""
+    """A run directory in memory that can draw itself and give the clients' models back."""
 
-    def figure(self, name: str, **choices: str) -> Any:
+    given: Given | None = field(default=None, repr=False, compare=False)
+
+    def client(self, which: int | str) -> ClientResult:
+        """One client, by its number or by its name."""
+        if isinstance(which, str):
+            if which not in self.names:
+                known = ", ".join(self.names) or f"only numbers, 0 to {self.clients - 1}"
+                raise RunError(f"there is no client {which!r}; there are {known}")
+            which = self.names.index(which)
+        if not 0 <= which < self.clients:
+            raise RunError(f"there is no client {which}; they are numbered 0 to {self.clients - 1}")
+        return ClientResult(self, which)
+
+    def figure(self, name: str, **choices: Any) -> Any:
         """A plotly figure of this run for a notebook: see `fedpurin.report.figures.FIGURES`."""
-        from fedpurin.report.figures import figure
+        return _figure([self], name, choices)
 
-        return figure(self, name, **choices)
+    def save_figure(self, name: str, path: Path | str, **choices: Any) -> Path:
+        """The same figure as a PNG, SVG or PDF file."""
+        return _save_figure([self], name, path, choices)
+
+    def report(self, path: Path | str) -> Path:
+        """The HTML page of this run."""
+        return _report([self], path)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict per round, client and moment; `accuracy` is the metric of the run."""
+        return list(_rows(self))
+
+    def to_dataframe(self) -> Any:
+        """`rows` as a pandas DataFrame."""
+        return _frame(self.rows())
+
+    def __str__(self) -> str:
+        settings = self.config.get("train", {})
+        last = (self.summary["accuracy"].get("trained") or {}).get("last")
+        said = metric_text(settings.get("loss", "cross_entropy"), settings.get("metric", "auto"), last)
+        state = "" if self.complete else f" of {self.planned_rounds} (not finished)"
+        about = f"{self.clients} clients, {self.rounds} rounds{state}, {' '.join(said.split())}"
+        return f"{self.label}: {about}, in {self.path}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>{_picture([self])}"
 
 
-def load_run(path: Path | str) -> Run:
+@dataclass(frozen=True)
+class ClientResult:
+    """What a run knows of one client."""
+
+    run: Run
+    id: int
+
+    @property
+    def name(self) -> str:
+        return self.run.names[self.id] if self.run.names else str(self.id)
+
+    def accuracy(self, moment: str = "trained") -> Floats:
+        """[T]: the metric over the rounds at a moment: trained, upload or merged."""
+        return self.run.accuracy(moment)[:, self.id]
+
+    def loss(self, moment: str = "trained") -> Floats:
+        return self.run.loss(moment)[:, self.id]
+
+    def collaborators(self, t: int) -> list[int]:
+        """With whom it shared its critical parameters in round t."""
+        return (self.run.collaborators(t) or {}).get(self.id, [])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers of its final personal model, by name."""
+        from safetensors.torch import load_file
+
+        file = self.run.path / "models" / f"client-{self.id:04d}.safetensors"
+        if not file.is_file():
+            why = "it stays with its client" if self.run.complete else "the run is not finished: continue it"
+            raise RunError(f"{file} is missing: {why}")
+        return load_file(file)
+
+    def model(self, model: Model | None = None) -> nn.Module:
+        """Its final personal model, as the user's own module, ready to predict.
+
+        A run that was given a Python object for its model, and is read again later, needs it here once more.
+        """
+        tensors = self.state_dict()
+        own = self._empty(model)
+        named = {**dict(own.named_parameters()), **dict(own.named_buffers())}
+        if named.keys() != tensors.keys() or any(named[k].shape != v.shape for k, v in tensors.items()):
+            raise ModelError(f"this module is not the model of {self.run.path}: its parameters are others")
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                named[name].copy_(tensor)
+        return own.eval()
+
+    def _empty(self, model: Model | None) -> nn.Module:
+        config = Config.from_stored(self.run.config)
+        given = self.run.given
+        if model is not None:
+            own = given.clients if given else None
+            shape, outputs = (own.shape, own.outputs) if own else ((), len(self.run.classes))
+            return Given(model=model).build_model(shape, outputs)
+        try:
+            return Job.build(config, given).model(0).to(memory_format=torch.contiguous_format)
+        except ObjectsError as problem:
+            raise ModelError(
+                f"{self.run.path} was given its model as a Python object; pass it again: "
+                "client(...).model(make_model)"
+            ) from problem
+
+
+class Comparison(Sequence[Run]):
+    """The runs of a comparison: a sequence, and what can be said of all of them together."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = list(runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    @overload
+    def __getitem__(self, index: int | str) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Run]: ...
+    def __getitem__(self, index: int | str | slice) -> Run | list[Run]:
+        """By position, or the first of a method by its name."""
+        if not isinstance(index, str):
+            return self.runs[index]
+        for run in self.runs:
+            if index in (run.method, run.label):
+                return run
+        raise RunError(f"no run of {index!r} here; there are {', '.join(run.method for run in self.runs)}")
+
+    def figure(self, name: str, **choices: Any) -> Any:
+        """A plotly figure of all runs."""
+        return _figure(self.runs, name, choices)
+
+    def save_figure(self, name: str, path: Path | str, **choices: Any) -> Path:
+        """The same figure as a PNG, SVG or PDF file."""
+        return _save_figure(self.runs, name, path, choices)
+
+    def report(self, path: Path | str) -> Path:
+        """The HTML page of all runs."""
+        return _report(self.runs, path)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict per run, round, client and moment."""
+        return [row for run in self.runs for row in _rows(run)]
+
+    def to_dataframe(self) -> Any:
+        """`rows` as a pandas DataFrame."""
+        return _frame(self.rows())
+
+    def __str__(self) -> str:
+        return "\n".join(str(run) for run in self.runs)
+
+    def __repr__(self) -> str:
+        return f"Comparison({[run.path.name for run in self.runs]})"
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(html.escape(str(run)) for run in self.runs)
+        return f"<p>{lines}</p>{_picture(self.runs)}"
+
+
+def load_run(path: Path | str, given: Given | None = None) -> Run:
     """Read a run directory, finished or not. Raises RunError for anything that is not one."""
-    return Run(**read_run(Path(path)))
+    return Run(**read_run(Path(path)), given=given)
+
+
+def _rows(run: Run) -> Iterator[dict[str, Any]]:
+    for moment in MOMENTS:
+        accuracy, loss = run.accuracy(moment), run.loss(moment)
+        for t in range(run.rounds):
+            for client in range(run.clients):
+                yield {
+                    "method": run.method,
+                    "seed": run.seed,
+                    "round": t + 1,
+                    "client": run.names[client] if run.names else client,
+                    "moment": moment,
+                    "accuracy": float(accuracy[t, client]),
+                    "loss": float(loss[t, client]),
+                }
+
+
+def _frame(rows: list[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "to_dataframe") from None
+    return pandas.DataFrame(rows)
+
+
+def _figure(loaded: Sequence[Run], name: str, choices: dict[str, Any]) -> Any:
+    from fedpurin.report.figures import figure
+
+    return figure(loaded, name, **choices)
+
+
+def _save_figure(loaded: Sequence[Run], name: str, path: Path | str, choices: dict[str, Any]) -> Path:
+    from fedpurin.report.figures import save_figure
+
+    return save_figure(loaded, name, path, **choices)
+
+
+def _report(loaded: Sequence[Run], path: Path | str) -> Path:
+    from fedpurin.report import write_report
+
+    return write_report([run.path for run in loaded], path)
+
+
+def _picture(loaded: Sequence[Run]) -> str:
+    """The accuracy figure, inline; nothing where there is none, or matplotlib is not installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            file = _save_figure(loaded, "accuracy", Path(folder) / "accuracy.png", {})
+        except (MissingExtraError, RunError):
+            return ""
+        return (
+            f'<img alt="accuracy" src="data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}">'
+        )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedpurin.config import TrainSection
+from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients
+from fedpurin.task import CLASSIFICATION, Optimiser, Task, optimiser_named
 
 EVALUATION_BATCH = 256
 """A constant: the rounding of a forward pass may depend on the batch size."""
@@ -38,7 +40,7 @@ def generator(*parts: int | str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's samples, uint8 (scaled to [0, 1] when used) or float."""
+    """One client's samples: uint8 (scaled to [0, 1] when used), float, or whole numbers such as tokens."""
 
     train_x: Tensor
     train_y: Tensor
@@ -57,7 +59,7 @@ class ClientData:
 class Score:
     """The result of one evaluation, as it is reported: counts and a sum, so that means are exact."""
 
-    correct: int
+    correct: float  # an int where accuracy is counted; else the metric times `total`
     total: int
     loss_sum: float
 
@@ -71,9 +73,12 @@ class Score:
 
 
 def prepare_inputs(x: Tensor, device: str) -> Tensor:
-    """Float samples on the device; images channels-last in memory, [n, H, W, C]."""
+    """Samples on the device, floats unless whole numbers; images channels-last in memory, [n, H, W, C]."""
     x = x.to(device)
-    x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
+    if x.dtype == torch.uint8:
+        x = x.to(torch.float32) / 255
+    elif x.is_floating_point():
+        x = x.to(torch.float32)
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
 
 
@@ -100,20 +105,15 @@ def train(
     device: str,
     tail: int = 0,
     squares: bool = False,
+    optimiser_of: Optimiser | None = None,
 ) -> Tensor | None:
-    """E epochs of SGD with a new optimiser. The gradients of the last mini-batch stay in the model.
+    """E epochs with a new optimiser. The gradients of the last mini-batch stay in the model.
 
     With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
     With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
     """
     x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
-    optimiser = torch.optim.SGD(
-        model.parameters(),
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    optimiser = (optimiser_of or optimiser_named(settings))(model.parameters())
     torch.manual_seed(seed)  # for models with dropout: this process belongs to us
     order = torch.Generator().manual_seed(seed)
     model.train()
@@ -171,12 +171,23 @@ def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, devi
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, data: ClientData, device: str) -> Score:
+def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASSIFICATION) -> Score:
     x, y = prepare_inputs(data.test_x, device), data.test_y.to(device)
+    if not len(y):
+        return Score(0, 0, 0.0)
     model.eval()
     correct, loss_sum = 0, 0.0
+    outputs = []
     for xs, ys in zip(torch.split(x, EVALUATION_BATCH), torch.split(y, EVALUATION_BATCH), strict=True):
-        logits = model(as_batch(xs))
-        correct += int((logits.argmax(1) == ys).sum())
-        loss_sum += float(F.cross_entropy(logits, ys, reduction="sum"))
-    return Score(correct, len(y), loss_sum)
+        output = model(as_batch(xs))
+        loss_sum += task.loss_sum(output, ys)
+        if task.metric is None:
+            correct += int((output.argmax(1) == ys).sum())
+        else:
+            outputs.append(output)
+    if task.metric is None:
+        return Score(correct, y.numel(), loss_sum)
+    value = float(task.metric(torch.cat(outputs), y))
+    if not math.isfinite(value):
+        raise ModelError(f"the metric is {value} for a client; it must give a finite number for every client")
+    return Score(value * len(y), len(y), loss_sum)

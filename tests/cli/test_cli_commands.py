@@ -206,7 +206,7 @@ def test_compare_runs_methods_and_seeds_and_goes_on_where_it_stopped(
 def test_ctrl_c_says_how_to_go_on(
     fedpurin: Command, config_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedpurin.cli.progress import RunProgress
+    from fedpurin.progress import RunProgress
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fedpurin.cli.progress import RunProgress
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
+from fedpurin.progress import RunProgress
 
 
 @contextmanager

@@ -18,3 +18,11 @@ def unpack_bits(packed: Tensor, d: int) -> Tensor:
     """The inverse of `pack_bits`."""
     bits = np.unpackbits(packed.numpy(), axis=-1, count=d, bitorder="little")
     return torch.from_numpy(bits.view(np.bool_))
+
+
+def check_boolean(given: Tensor, what: str) -> None:
+    """Scores or 0.5 in the place of a mask would count as True without a word."""
+    if given.dtype != torch.bool:
+        raise ValueError(
+            f"{what} must be bool, not {given.dtype}; from scores: critical_mask(...), else .bool()"
+        )

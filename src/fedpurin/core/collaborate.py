@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.core.bits import pack_bits
+from fedpurin.core.bits import check_boolean, pack_bits
 from fedpurin.core.blocks import each_block
 
 
@@ -19,7 +19,8 @@ def overlap(masks: Tensor) -> Tensor:
     """
     if masks.dim() != 2:
         raise ValueError(f"masks must be [n, d], not {list(masks.shape)}")
-    return overlap_of(pack_bits(masks.bool()))
+    check_boolean(masks, "masks")
+    return overlap_of(pack_bits(masks))
 
 
 def overlap_of(packed: Tensor) -> Tensor:

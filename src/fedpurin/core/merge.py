@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpurin.core.bits import check_boolean
 from fedpurin.core.blocks import Columns, Scratch, as_floats, each_block, mask_columns
 
 Average = Literal["paper", "support"]
@@ -32,7 +33,7 @@ def combine(
     """
     _check(values, masks, groups, weights, average)
     merged = values.to(torch.float32, copy=True)  # the type on the wire, whatever is passed here
-    combine_in_place(merged, mask_columns(masks.bool()), groups.bool(), weights, average)
+    combine_in_place(merged, mask_columns(masks), groups, weights, average)
     return merged.to(values.dtype)
 
 
@@ -44,6 +45,8 @@ def _check(values: Tensor, masks: Tensor, groups: Tensor, weights: Tensor | None
     n = len(values)
     if groups.shape != (n, n):
         raise ValueError(f"groups must be [n, n] with n = {n}, not {list(groups.shape)}")
+    check_boolean(masks, "masks")
+    check_boolean(groups, "groups")
     if weights is not None and (weights.shape != (n,) or not weights.sum() > 0):
         raise ValueError(f"weights must be {n} numbers with a positive sum, not {weights.tolist()}")
     if average not in get_args(Average):

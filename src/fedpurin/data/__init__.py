@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from fedpurin.data.holdout import hold_out
     from fedpurin.data.own import load_own
     from fedpurin.data.partition import KINDS, Split, class_counts, make_split
+    from fedpurin.data.per_client import Clients, clients
     from fedpurin.data.reading import FileCheck, check, is_present, labels, resolve_data_dir
 
 _HOME = {
+    "Clients": "per_client",
+    "clients": "per_client",
     "Dataset": "datasets",
     "load": "datasets",
     "get": "download",
@@ -36,8 +39,9 @@ _HOME = {
 }
 
 __all__ = [
-    "DEFAULT", "KINDS", "NAMES", "SOURCES", "Dataset", "FileCheck", "Split", "check", "class_counts", "get",
-    "hold_out", "is_present", "labels", "load", "load_own", "make_split", "resolve_data_dir",
+    "DEFAULT", "KINDS", "NAMES", "SOURCES", "Clients", "Dataset", "FileCheck", "Split", "check",
+    "class_counts", "clients", "get", "hold_out", "is_present", "labels", "load", "load_own", "make_split",
+    "resolve_data_dir",
 ]  # fmt: skip
 
 

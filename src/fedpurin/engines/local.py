@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import multiprocessing.process
 import os
 import socket
 import subprocess
 import sys
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from fedpurin.engines.table import StateTable
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
+from fedpurin.engines.worker import forked
 from fedpurin.errors import EngineError
+from fedpurin.job import Job
 
 
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def can_hand_over(job: Job) -> bool:
+    """Whether worker processes can have everything the job holds: Python objects reach them by fork."""
+    return not job.only_here or (sys.platform == "linux" and job.config.run.device == "cpu")
 
 
 class LocalWorkers(Pool):
@@ -28,7 +38,9 @@ class LocalWorkers(Pool):
         super().__enter__()
         self.count = max(1, min(self.job.config.run.workers or available_cores(), self.table.n))
         self.scratch = StateTable(self.spec, self.count)
-        self.workers = [_Worker(self, slot) for slot in range(self.count)]
+        self.workers: list[_Worker] = []
+        for slot in range(self.count):
+            self.workers.append(_Worker(self, slot))
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -78,26 +90,16 @@ class LocalWorkers(Pool):
 
 
 class _Worker:
+    process: subprocess.Popen[bytes] | multiprocessing.process.BaseProcess
+    _wait: Callable[[], object]
+
     def __init__(self, pool: LocalWorkers, slot: int) -> None:
         self.pool, self.slot = pool, slot
         self.start()
 
     def start(self) -> None:
         pool = self.pool
-        ours, theirs = socket.socketpair()
-        inherited = [theirs.fileno(), pool.table.descriptor, pool.scratch.descriptor]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedpurin.engines.worker", str(theirs.fileno())],
-            pass_fds=inherited,
-            env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ},
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is ours to handle, also while the worker still starts
-        )
-        theirs.close()
-        self.connection = Connection(ours.detach())
         hello: dict[str, Any] = {
-            "config": pool.job.config.to_toml(),
-            "path": sys.path,
             "spec": pool.table.spec.to_json(),
             "clients": pool.table.n,
             "table": pool.table.descriptor,
@@ -105,7 +107,45 @@ class _Worker:
             "scratch": pool.scratch.descriptor,
             "slot": self.slot,
         }
+        ours, theirs = socket.socketpair()
+        self.connection = Connection(ours.detach())
+        if pool.job.only_here:
+            self._fork(Connection(theirs.detach()), hello)
+        else:
+            self._spawn(theirs, hello)
+
+    def _spawn(self, theirs: socket.socket, hello: dict[str, Any]) -> None:
+        """A new program, which builds the job from its configuration."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fedpurin.engines.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno(), self.pool.table.descriptor, self.pool.scratch.descriptor],
+            env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ},
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is ours to handle, also while the worker still starts
+        )
+        theirs.close()
+        self.process, self._wait = process, process.wait
+        hello |= {"config": self.pool.job.config.to_toml(), "path": sys.path}
         self.connection.send_bytes(json.dumps(hello).encode())
+
+    def _fork(self, theirs: Connection, hello: dict[str, Any]) -> None:
+        """A copy of this process, which has the objects that the job holds."""
+        others = [worker.connection for worker in self.pool.workers if worker is not self]
+
+        def close() -> None:
+            """Where a worker holds the parent's end of a connection, another would not see the parent go."""
+            for connection in (self.connection, *others):
+                if not connection.closed:
+                    connection.close()
+
+        process = multiprocessing.get_context("fork").Process(
+            target=forked, args=(theirs, self.pool.job, hello, close), daemon=True
+        )
+        with warnings.catch_warnings():  # threads are no danger: the worker computes with one of its own
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        theirs.close()
+        self.process, self._wait = process, process.join
 
     def give(self, task: Task) -> None:
         order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
@@ -131,4 +171,4 @@ class _Worker:
     def stop(self) -> None:
         self.connection.close()
         self.process.kill()
-        self.process.wait()
+        self._wait()

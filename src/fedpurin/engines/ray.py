@@ -24,7 +24,8 @@ from torch import Tensor
 from fedpurin.engines.site import Site
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
-from fedpurin.errors import EngineError, MissingExtraError
+from fedpurin.errors import ConfigError, EngineError, MissingExtraError
+from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.train import prepare_process
 
@@ -40,6 +41,12 @@ class RayWorkers(Pool):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.ray = _import_ray()
+        if "__main__:" in job.only_here:
+            raise ConfigError(
+                f"{job.only_here} exists in this process only, not on the nodes of Ray; "
+                "pass the object itself to fedpurin.run, put it into a module, or use engine = local"
+            )
+        self.given: Any = None
         self.failed_starts = 0
         self.starting: dict[Any, Any] = {}  # reference to the first answer -> actor
         self.idle: list[Any] = []
@@ -52,6 +59,7 @@ class RayWorkers(Pool):
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             with _own_signals():
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        self.given = self._handed_over()
         cores = int(self.ray.cluster_resources().get("CPU", 1))
         self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
         for _ in range(self.count):
@@ -93,6 +101,19 @@ class RayWorkers(Pool):
 
     # Actors
 
+    def _handed_over(self) -> Any:
+        """The user's Python objects in Ray's store; None where there are none."""
+        if self.job.given is None:
+            return None
+        try:
+            return self.ray.put(self.job.given)
+        except Exception as problem:  # whatever an object of the user's raises when it is to be serialised
+            said = str(problem).strip().splitlines()
+            raise EngineError(
+                f"Ray cannot send the model, data or functions ({said[0] if said else problem!r}); "
+                "use engine = local or inline, or give what can be serialised"
+            ) from problem
+
     @property
     def _deaths(self) -> tuple[type[BaseException], ...]:
         """What Ray raises where an actor, its node, or the answer it left there is gone."""
@@ -105,7 +126,7 @@ class RayWorkers(Pool):
             num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=allocator
         )(Actor)
         actor = remote.remote()
-        self.starting[actor.prepare.remote(self.job.config.to_toml(), sys.path)] = actor
+        self.starting[actor.prepare.remote(self.job.config.to_toml(), sys.path, self.given)] = actor
 
     def _welcome(self, reference: Any) -> None:
         actor = self.starting.pop(reference)
@@ -157,10 +178,10 @@ class RayWorkers(Pool):
 class Actor:
     """Runs in a process of its own, somewhere in the cluster. Holds no client's state between tasks."""
 
-    def prepare(self, config: str, path: list[str]) -> dict[str, Any]:
+    def prepare(self, config: str, path: list[str], given: Given | None) -> dict[str, Any]:
         prepare_process()
         sys.path[:0] = [p for p in path if p not in sys.path]
-        self.site = build_site(config)
+        self.site = build_site(config, given)
         if isinstance(self.site, Site):
             return {"ok": True}
         return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.engines.driver import Driver, Watcher
+from fedpurin.engines.local import can_hand_over
 from fedpurin.engines.transport import Transport
 from fedpurin.errors import ConfigError, FedpurinError
+from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.plugins import load_object
 from fedpurin.ready import check_ready
@@ -20,25 +22,32 @@ TRANSPORTS = {
 }
 
 
-def make_transport(job: Job) -> Transport:
+def make_transport(job: Job, watcher: Watcher | None = None) -> Transport:
     """The transport that run.engine names: one of ours, or package.module:Class, called with the job."""
     name = job.config.run.engine
+    if name == "local" and not can_hand_over(job):
+        name = "inline"
+        if watcher:
+            watcher.warned(
+                f"{job.only_here} cannot be handed to worker processes here (that needs Linux and "
+                "device = cpu): clients train one after the other in this process"
+            )
     transport = load_object(TRANSPORTS.get(name, name), ConfigError)(job)
     if not isinstance(transport, Transport):
         raise ConfigError(f"run.engine = {name!r} does not give a fedpurin.engines.transport.Transport")
     return transport
 
 
-def check(job: Job) -> Transport:
+def check(job: Job, watcher: Watcher | None = None) -> Transport:
     """Refuse what cannot run before anything is written; the transport of what can."""
     job.check_data()
     check_ready(job)
-    return make_transport(job)
+    return make_transport(job, watcher)
 
 
 def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
     """Start a new run in `path`; its result."""
-    transport = check(job)
+    transport = check(job, watcher)
     with RunDirectory.create(path, job) as directory:
         try:
             return Driver(job, directory, transport, watcher=watcher).run()
@@ -47,8 +56,8 @@ def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, A
             raise
 
 
-def resume_run(path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
+def resume_run(path: Path, watcher: Watcher | None = None, given: Given | None = None) -> dict[str, Any]:
     """Continue a run after its newest checkpoint, to the same bytes as if it had never stopped."""
-    directory, job = RunDirectory.reopen(path)
+    directory, job = RunDirectory.reopen(path, given)
     with directory:
-        return Driver(job, directory, check(job), watcher=watcher).run()
+        return Driver(job, directory, check(job, watcher), watcher=watcher).run()

@@ -80,7 +80,7 @@ class Site:
     """Runs rounds for any client whose data it is given. Holds one model, refilled for each client."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.config, self.method = job, job.config, job.config.method
+        self.job, self.config, self.method = job, job.config, job.method
         self.layout, self.selection = job.layout, job.selection
         self.device = job.config.run.device
         self.model: nn.Module = job.model(0).to(self.device)
@@ -152,7 +152,7 @@ class Site:
         used_nD, memory = self.method.in_use(fit, memory)
         if used_nD is not None:
             clock.run("train", self._put_in_use, used_nD[0], data)
-        trained = clock.run("evaluate", evaluate, self.model, data, self.device)
+        trained = clock.run("evaluate", evaluate, self.model, data, self.device, self.job.task)
         state, validation = self._validate(t, state, data, clock)
         message = None
         if not self.method.silent(t):
@@ -166,7 +166,7 @@ class Site:
                 state["weights"] = used_D  # whatever was sent
             if statistics is not None or not torch.equal(sent_D, used_D):
                 self._write(sent_D, statistics or {})
-                score = clock.run("evaluate", evaluate, self.model, data, self.device)
+                score = clock.run("evaluate", evaluate, self.model, data, self.device, self.job.task)
         meta = Meta(len(data.train_y), merged_round, merged, trained, score, clock.seconds(), validation)
         return Work(upload, meta.to_bytes(self.config.run.share_metrics), state)
 
@@ -177,7 +177,7 @@ class Site:
         samples = data.for_validation()
         if samples is None:
             return state, None
-        score = clock.run("evaluate", evaluate, self.model, samples, self.device)
+        score = clock.run("evaluate", evaluate, self.model, samples, self.device, self.job.task)
         state = state | best.better_of(state, self.model, score, t)
         return state, Validation(score, int(state["best.round"]))
 
@@ -221,8 +221,9 @@ class Site:
             return objective(model, x, y, memory)
 
         ending = self.method.ending()
+        optimiser = self.job.task.optimiser
         squares_D = train(
-            self.model, data, self.config.train, loss, seed, self.device, ending.tail, ending.squares
+            self.model, data, self.config.train, loss, seed, self.device, ending.tail, ending.squares, optimiser
         )
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
@@ -243,7 +244,12 @@ class Site:
         if merged_round == 0:
             return weights_D, memory, 0, None
         self._load(weights_D, state)
-        return weights_D, memory, merged_round, clock.run("evaluate", evaluate, self.model, data, self.device)
+        return (
+            weights_D,
+            memory,
+            merged_round,
+            clock.run("evaluate", evaluate, self.model, data, self.device, self.job.task),
+        )
 
     def _open_reply(self, client: int, t: int, reply: bytes, state: State) -> tuple[int, Message]:
         aggregated = wire.peek(reply).round

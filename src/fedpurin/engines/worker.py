@@ -6,12 +6,15 @@ Frames on the socket are JSON, followed by raw bytes where the JSON announces th
     out  {"ok": true, "upload": bool, "digest"} meta [upload]    or    {"ok": false, "concerns", "message"}
 A result is written to the worker's own scratch row; the parent copies it once it has the answer, so a
 worker that dies half-way leaves its client's state as it was.
+
+A job with Python objects is not built anew from its configuration: its workers are forked, and have them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import traceback
@@ -23,6 +26,7 @@ from fedpurin.config import Config
 from fedpurin.engines.site import Site, State
 from fedpurin.engines.table import Spec, StateTable
 from fedpurin.errors import DivergedError, FedpurinError, NotFiniteError
+from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.train import prepare_process
 
@@ -42,7 +46,19 @@ def main(descriptor: int) -> None:
     except (EOFError, OSError):
         return  # stopped before it began
     sys.path[:0] = [p for p in hello["path"] if p not in sys.path]
-    site = build_site(hello["config"])
+    _work(connection, build_site(hello["config"]), hello)
+
+
+def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Callable[[], None]) -> None:
+    """The life of a worker that was forked; `close` lets go of what only its parent should hold."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    close()
+    prepare_process()
+    _work(connection, _site(lambda: job), hello)
+
+
+def _work(connection: Connection, site: Site | Answer, hello: dict[str, Any]) -> None:
     spec = Spec.from_json(hello["spec"])
     table = StateTable(spec, hello["clients"], hello["table"])
     scratch = StateTable(spec, hello["slots"], hello["scratch"])
@@ -50,10 +66,14 @@ def main(descriptor: int) -> None:
         _serve(connection, site, table, scratch, hello["slot"])
 
 
-def build_site(config: str) -> Site | Answer:
+def build_site(config: str, given: Given | None = None) -> Site | Answer:
     """The client side of a job, or the answer to every order where it cannot be built here."""
+    return _site(lambda: Job.build(Config.from_text(config), given))
+
+
+def _site(job: Callable[[], Job]) -> Site | Answer:
     try:
-        return Site(Job.build(Config.from_text(config)))
+        return Site(job())
     except Exception as problem:
         return refusal(problem)
 

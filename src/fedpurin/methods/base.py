@@ -17,8 +17,9 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +88,14 @@ class Method(Generic[M, S]):
     sends_updates: ClassVar[bool] = False  # uploads carry changes of weights, not weights
     averages: ClassVar[bool] = False  # the server takes `uploads.mean()`, which robust.trim applies to
     value_type: ClassVar[str] = "float32"  # how values travel unless wire.values says otherwise
+    needs_classes: ClassVar[bool] = False  # its loss makes sense for classification only
+    criterion: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(F.cross_entropy)
+
+    def learning(self, criterion: Callable[[Tensor, Tensor], Tensor]) -> Self:
+        """The same method with another `criterion`: the loss of outputs and targets, for use in `loss`."""
+        other = copy(self)
+        object.__setattr__(other, "criterion", criterion)
+        return other
 
     def exchanged(self, layout: Layout) -> Tensor:
         """bool [D]: which parameters travel at all."""
@@ -114,7 +123,7 @@ class Method(Generic[M, S]):
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: M) -> Tensor:
         """The local objective of one client on one mini-batch."""
-        return F.cross_entropy(model(x), y)
+        return self.criterion(model(x), y)
 
     def personal_start(self, weights_nD: Tensor, memory: M) -> Tensor | None:
         """[n, D]: the start of a second local training, of a model that stays with the client; None: no such.

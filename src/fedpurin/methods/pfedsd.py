@@ -38,6 +38,7 @@ class PFedSD(Averaging[Teacher]):
     dash: ClassVar[str] = "longdashdot"
     marker: ClassVar[str] = "triangle-down"
     order: ClassVar[int] = 4
+    needs_classes: ClassVar[bool] = True
 
     distill: float = setting(0.5, "lambda, the weight of the teacher", least=0)
     temperature: float = setting(3.0, "softens the logits of teacher and student", above=0)
@@ -47,7 +48,7 @@ class PFedSD(Averaging[Teacher]):
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: Teacher) -> Tensor:
         logits = model(x)
-        loss = F.cross_entropy(logits, y)
+        loss = self.criterion(logits, y)
         if not memory.teacher_round.any():
             return loss
         temp = self.temperature

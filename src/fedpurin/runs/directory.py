@@ -20,6 +20,7 @@ from fedpurin import files
 from fedpurin.config import Config
 from fedpurin.environment import environment
 from fedpurin.errors import RunError
+from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.runs.checkpoints import (
     DAMAGED,
@@ -91,13 +92,13 @@ class RunDirectory:
         return cls(path)
 
     @classmethod
-    def reopen(cls, path: Path) -> tuple[RunDirectory, Job]:
+    def reopen(cls, path: Path, given: Given | None = None) -> tuple[RunDirectory, Job]:
         """A run that is to be continued, and its job, which must have kept its model and its clients."""
         run = cls.open(path)
         try:
             if run.complete:
                 raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
-            job = Job.build(run.config())
+            job = Job.build(run.config(), given)
             run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
             run._check("clients.json", job.describe_clients(), "the clients and their data")
         except BaseException:

@@ -42,6 +42,7 @@ def read_run(path: Path) -> dict[str, Any]:
         "final": final,
         "ledger": _ledger(path, layout, config, clients),
         "result": read_json(path / "result.json"),
+        "names": [str(name) for name in people.get("names", [])],
     }
 
 

@@ -44,6 +44,7 @@ class Run:
     final: dict[str, Any] | None  # the closing line of a complete run
     ledger: Ledger
     result: dict[str, Any] | None
+    names: list[str]  # of the clients, where they have any
 
     @property
     def rounds(self) -> int:

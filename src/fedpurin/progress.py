@@ -1,7 +1,9 @@
-"""Live progress of a run: a bar in a terminal, plain lines elsewhere."""
+"""Live progress of a run: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import html
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
+from fedpurin.task import metric_text
 
 MIB = 2**20
 
@@ -23,10 +26,15 @@ class RunProgress(Watcher):
         self.said = ""
 
     def start(self, job: Job, path: Path, t: int) -> None:
-        self.rounds, self.first = job.config.run.rounds, t
+        self.rounds, self.first, self.config = job.config.run.rounds, t, job.config
         self.began = time.monotonic()
         if t:
             self.console.print(f"{self.name}: going on after round {t}")
+        self._open(t)
+        for other in self.others:
+            other.start(job, path, t)
+
+    def _open(self, t: int) -> None:
         if self.console.is_terminal:
             self.bar = Progress(
                 TextColumn("{task.description}"),
@@ -36,16 +44,13 @@ class RunProgress(Watcher):
             )
             self.task = self.bar.add_task(f"{self.name:<9}", total=self.rounds, completed=t, said="starting")
             self.bar.start()
-        for other in self.others:
-            other.start(job, path, t)
 
     def warned(self, text: str) -> None:
         self.console.print(f"{self.name}: {text}", markup=False)
 
     def client_done(self, t: int, client: int, done: int, total: int) -> None:
-        if self.bar:
-            said = f"round {t}/{self.rounds}, client {done}/{total}" + self.said
-            self.bar.update(self.task, completed=t - 1 + done / total, said=said)
+        said = f"round {t}/{self.rounds}, client {done}/{total}" + self.said
+        self._move(t - 1 + done / total, said)
 
     def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
         for other in self.others:
@@ -58,16 +63,22 @@ class RunProgress(Watcher):
         for bound in record.get("bounded", []):
             self.console.print(f"  round {t}: client {bound['client']} bounded: {bound['reason']}")
         shared = [a for a in record["trained"]["accuracy"] if a is not None]
-        accuracy = f"accuracy {100 * sum(shared) / len(shared):5.1f} %" if shared else "accuracy not shared"
+        settings = self.config.train
+        mean = sum(shared) / len(shared) if shared else None
+        accuracy = metric_text(settings.loss, settings.metric, mean)
         held = [a for a in record.get("validation", {}).get("accuracy", []) if a is not None]
         if held:
             accuracy += f", validation {100 * sum(held) / len(held):5.1f} %"
         up, down = (_size(ledger_lines, direction) for direction in ("up", "down"))
         self.said = f", {accuracy}, {up} up, {down} down, {self._left(t)} left"
-        if self.bar:
-            self.bar.update(self.task, completed=t, said=f"round {t}/{self.rounds}{self.said}")
-        else:
+        if not self._move(t, f"round {t}/{self.rounds}{self.said}"):
             self.console.print(f"{self.name:<9} round {t:>3}/{self.rounds}{self.said}")
+
+    def _move(self, completed: float, said: str) -> bool:
+        """Whether there is a bar that shows it."""
+        if self.bar:
+            self.bar.update(self.task, completed=completed, said=said)
+        return self.bar is not None
 
     def close(self) -> None:
         if self.bar:
@@ -81,6 +92,42 @@ class RunProgress(Watcher):
             if minutes >= 60
             else f"{minutes}:{seconds:02d}"
         )
+
+
+class NotebookProgress(RunProgress):
+    """A line below the cell, which changes in place."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Console(), name)
+        self.handle: Any = None
+
+    def _open(self, t: int) -> None:
+        from IPython.display import HTML, display
+
+        self.show, self.completed = HTML, float(t)
+        self.handle = display(HTML(self._line("starting")), display_id=True)
+
+    def _line(self, said: str) -> str:
+        bar = f'<progress value="{self.completed:g}" max="{self.rounds}" style="width:12em"></progress>'
+        return f"<div><code>{html.escape(self.name)}</code> {bar} {html.escape(said)}</div>"
+
+    def _move(self, completed: float, said: str) -> bool:
+        self.completed = completed
+        self.handle.update(self.show(self._line(said)))
+        return True
+
+    def close(self) -> None:
+        if self.handle is not None and self.completed < self.rounds:
+            stopped = f"stopped after {self.completed:.1f} of {self.rounds} rounds; the same call goes on"
+            self.handle.update(self.show(self._line(stopped)))
+
+
+def usual_progress(name: str, *, always: bool = False) -> RunProgress | None:
+    """In a notebook or a terminal; None where nobody watches, unless plain lines are wanted."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        return NotebookProgress(name)
+    return RunProgress(Console(), name) if always or sys.stdout.isatty() else None
 
 
 def _size(lines: list[dict[str, Any]], direction: str) -> str:
