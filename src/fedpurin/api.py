@@ -114,7 +114,7 @@ def _check_same(config: Config, path: Path, given: Given | None) -> None:
 
 
 def _engine(config: Config, given: Given | None = None) -> Any:
-    """The module with `run_job` and `resume_run`."""
+    """The module with `check`, `run_job` and `resume_run`."""
     if config.run.engine == "flower":
         if given is not None:
             raise ConfigError(
@@ -241,7 +241,7 @@ class Plan:
     def to_json(self) -> str:
         return json.dumps({"configs": {k: c.as_dict() for k, c in self.configs.items()}, "seeds": self.seeds})
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: Path, given: Given | None = None) -> None:
         """Refuse what cannot run before anything is written: each method once, and each seed's split once."""
         methods: set[str] = set()
         seeds: set[int] = set()
@@ -249,7 +249,7 @@ class Plan:
             tried = config.run.method in methods and config.run.seed in seeds
             if tried or (path / "result.json").exists():
                 continue
-            _engine(config).check(Job.build(config))
+            _engine(config, given).check(Job.build(config, given))
             methods.add(config.run.method)
             seeds.add(config.run.seed)
 
@@ -348,7 +348,7 @@ def compare_plan(
     progress: bool | None = None,
 ) -> Comparison:
     """Carry out a comparison, or the rest of it. `watcher` gives one for each run."""
-    plan.check(folder)
+    plan.check(folder, given)
     plan.claim(folder)
     results = []
     for path, config in plan.runs(folder):

@@ -82,8 +82,8 @@ def task_of(config: Config, given: Given | None) -> Task:
     assert loss is not None
     if config.data.validation and metric is not None:
         raise ConfigError(
-            f"data.validation chooses models by right answers, which the metric {metric_name} does not count; "
-            "leave it 0"
+            f"data.validation chooses models by right answers, which the metric {metric_name} does not "
+            "count; leave it 0"
         )
     if config.method.needs_classes and settings.loss != "cross_entropy":
         raise ConfigError(

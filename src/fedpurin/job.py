@@ -6,6 +6,7 @@ objects, `given`, comes beside it.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +85,11 @@ class Job:
     @cached_property
     def method(self) -> AnyMethod:
         """The method, with the loss of this run's task."""
-        return self.config.method if self.task.classifies else self.config.method.learning(self.task.loss)
+        if self.task.classifies:
+            return self.config.method
+        method = copy.copy(self.config.method)
+        object.__setattr__(method, "criterion", self.task.loss)  # frozen, for everybody else
+        return method
 
     @property
     def only_here(self) -> str:

@@ -221,10 +221,8 @@ class Site:
             return objective(model, x, y, memory)
 
         ending = self.method.ending()
-        optimiser = self.job.task.optimiser
-        squares_D = train(
-            self.model, data, self.config.train, loss, seed, self.device, ending.tail, ending.squares, optimiser
-        )
+        more = (ending.tail, ending.squares, self.job.task.optimiser)
+        squares_D = train(self.model, data, self.config.train, loss, seed, self.device, *more)
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
         return squares_D

@@ -17,9 +17,8 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -90,12 +89,7 @@ class Method(Generic[M, S]):
     value_type: ClassVar[str] = "float32"  # how values travel unless wire.values says otherwise
     needs_classes: ClassVar[bool] = False  # its loss makes sense for classification only
     criterion: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(F.cross_entropy)
-
-    def learning(self, criterion: Callable[[Tensor, Tensor], Tensor]) -> Self:
-        """The same method with another `criterion`: the loss of outputs and targets, for use in `loss`."""
-        other = copy(self)
-        object.__setattr__(other, "criterion", criterion)
-        return other
+    """The loss of outputs and targets, for use in `loss`; a run of another task has another one."""
 
     def exchanged(self, layout: Layout) -> Tensor:
         """bool [D]: which parameters travel at all."""
