@@ -14,30 +14,29 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpurin.config import Config
-from fedpurin.data import clients
 from fedpurin.engines import simulate
 from fedpurin.engines.driver import Watcher
 from fedpurin.errors import ConfigError, RunError
 from fedpurin.files import write_atomic
 from fedpurin.given import Given, Model, method_name
 from fedpurin.job import Job
-from fedpurin.methods import AnyMethod, find_method
+from fedpurin.methods import find_method
+from fedpurin.options import AnyMethodForm, configured, with_method
 from fedpurin.progress import usual_progress
 from fedpurin.result import Comparison, Run, load_run
 from fedpurin.runs.directory import default_path, stored_config
 from fedpurin.runs.setting import cell_key
 from fedpurin.settings import names_of, plain
-from fedpurin.task import PYTHON, Loss, Metric, Optimiser
+from fedpurin.task import Loss, Metric, Optimiser
 
 COMPARISON = "compare.json"
-AnyMethodForm = str | AnyMethod | type[AnyMethod]
 Settings = Mapping[str, Mapping[str, Any]]
 
 
@@ -76,10 +75,10 @@ def run(
 
     Where `out` holds the same run already, it is continued, or given back if it is finished.
     """
-    base, given = _configured(
+    base, given = configured(
         config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, seed, engine, workers
     )
-    chosen = _with_method(base, method).updated(settings or {})
+    chosen = with_method(base, method).updated(settings or {})
     path = Path(out) if out is not None else default_path(chosen)
     with _watching(watcher, progress, chosen.method.label) as seen, _guest():
         return start(chosen, path, seen, given)
@@ -125,70 +124,6 @@ def _engine(config: Config, given: Given | None = None) -> Any:
 
         return engine
     return simulate
-
-
-def _configured(
-    config: Config | None,
-    model: str | Model | None,
-    data: Any,
-    rounds: int | None,
-    epochs: int | None,
-    batch_size: int | None,
-    lr: float | None,
-    loss: str | Loss | None,
-    metric: str | Metric | None,
-    optimiser: str | Optimiser | None,
-    seed: int | None,
-    engine: str | None,
-    workers: int | None,
-) -> tuple[Config, Given | None]:
-    """The configuration with what the keywords say, and the objects among them."""
-    held = None if data is None else clients(data)
-    if held is not None and loss is None:
-        loss = held.usual_loss
-    given = Given(
-        model=None if isinstance(model, str) else model,
-        clients=held,
-        loss=None if isinstance(loss, str) else loss,
-        metric=None if isinstance(metric, str) else metric,
-        optimiser=None if isinstance(optimiser, str) else optimiser,
-    )
-    if held is not None and config is None and rounds is not None:
-        config = _half_of(rounds)
-    table: dict[str, dict[str, Any]] = {
-        "run": {"rounds": rounds, "seed": seed, "engine": engine, "workers": workers},
-        "data": {"dataset": None if held is None else PYTHON},
-        "model": {"name": _name(model)},
-        "train": {
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "lr": lr,
-            "loss": _name(loss),
-            "metric": _name(metric),
-            "optimiser": _name(optimiser),
-        },
-    }
-    said = {s: {k: v for k, v in values.items() if v is not None} for s, values in table.items()}
-    any_given = any(getattr(given, f.name) is not None for f in fields(given))
-    return (config or Config()).updated(said), given if any_given else None
-
-
-def _name(thing: Any) -> str | None:
-    return thing if thing is None or isinstance(thing, str) else PYTHON
-
-
-def _half_of(rounds: int) -> Config:
-    """The usual configuration, with critical parameters shared in the first half of the rounds."""
-    usual = {"beta": max(1, rounds // 2)}
-    standard = Config()
-    return replace(standard, usual=usual, method=replace(standard.method, **usual))
-
-
-def _with_method(config: Config, method: AnyMethodForm | None) -> Config:
-    if method is None:
-        return config
-    named = config.updated({"run": {"method": method_name(method)}})
-    return named if isinstance(method, str | type) else replace(named, method=method)
 
 
 @contextlib.contextmanager
@@ -303,7 +238,7 @@ def compare(
     The keywords are those of `run`. What is finished there is not run again. A setting of [method] goes to
     every method that has it.
     """
-    base, given = _configured(
+    base, given = configured(
         config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, None, engine, workers
     )
     own = dict((settings or {}).get("method", {}))
@@ -311,9 +246,9 @@ def compare(
     base = base.updated(
         {section: values for section, values in (settings or {}).items() if section != "method"}
     )
-    configs = {}
+    configs: dict[str, Config] = {}
     for method in methods:
-        chosen = _with_method(base, method)
+        chosen = with_method(base, method)
         fitting = {key: value for key, value in own.items() if key in names_of(type(chosen.method))}
         chosen = chosen.updated({"method": fitting})
         configs[_unused_key(configs, chosen)] = chosen

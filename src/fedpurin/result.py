@@ -123,11 +123,12 @@ class ClientResult:
         config = Config.from_stored(self.run.config)
         given = self.run.given
         if model is not None:
-            own = given.clients if given else None
-            shape, outputs = (own.shape, own.outputs) if own else ((), len(self.run.classes))
+            held = given.clients if given else None
+            shape, outputs = (held.shape, held.outputs) if held else ((), len(self.run.classes))
             return Given(model=model).build_model(shape, outputs)
         try:
-            return Job.build(config, given).model(0).to(memory_format=torch.contiguous_format)
+            own = Job.build(config, given).model(0)
+            return own.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]
         except ObjectsError as problem:
             raise ModelError(
                 f"{self.run.path} was given its model as a Python object; pass it again: "

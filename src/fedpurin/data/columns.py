@@ -105,12 +105,12 @@ def _columns(table: Any, names: Sequence[str], what: str, text: bool = False) ->
 
 
 def _column(values: Any, what: str, text: bool) -> np.ndarray:
-    values = np.asarray(values) if hasattr(values, "__array__") else np.asarray(_numbers(list(values), what))
-    if values.dtype == object and len(values) and not isinstance(values[0], str):
-        values = np.asarray(_numbers(list(values), what))
-    if values.dtype.kind in "USO" and not text:
+    column: np.ndarray = np.asarray(values if hasattr(values, "__array__") else _numbers(list(values), what))
+    if column.dtype.kind == "O" and len(column) and not isinstance(column[0], str):
+        column = np.asarray(_numbers(list(column), what))
+    if column.dtype.kind in "USO" and not text:
         raise DataError(f"{what} holds text; make it numbers, or choose the columns with x=...")
-    return values
+    return column
 
 
 def _numbers(values: list[Any], what: str) -> Any:

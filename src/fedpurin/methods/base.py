@@ -88,8 +88,11 @@ class Method(Generic[M, S]):
     averages: ClassVar[bool] = False  # the server takes `uploads.mean()`, which robust.trim applies to
     value_type: ClassVar[str] = "float32"  # how values travel unless wire.values says otherwise
     needs_classes: ClassVar[bool] = False  # its loss makes sense for classification only
-    criterion: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(F.cross_entropy)
-    """The loss of outputs and targets, for use in `loss`; a run of another task has another one."""
+
+    @staticmethod
+    def criterion(output: Tensor, y: Tensor) -> Tensor:
+        """The loss of outputs and targets, for use in `loss`; a run of another task has another one."""
+        return F.cross_entropy(output, y)
 
     def exchanged(self, layout: Layout) -> Tensor:
         """bool [D]: which parameters travel at all."""

@@ -1,0 +1,78 @@
+"""The keywords of `fedpurin.run` and `fedpurin.compare`: a configuration, and Python objects beside it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from fedpurin.config import Config
+from fedpurin.data import clients
+from fedpurin.given import Given, Model, method_name
+from fedpurin.methods import AnyMethod
+from fedpurin.task import PYTHON, Loss, Metric, Optimiser
+
+AnyMethodForm = str | AnyMethod | type[AnyMethod]
+
+
+def configured(
+    config: Config | None,
+    model: str | Model | None,
+    data: Any,
+    rounds: int | None,
+    epochs: int | None,
+    batch_size: int | None,
+    lr: float | None,
+    loss: str | Loss | None,
+    metric: str | Metric | None,
+    optimiser: str | Optimiser | None,
+    seed: int | None,
+    engine: str | None,
+    workers: int | None,
+) -> tuple[Config, Given | None]:
+    """The configuration with what the keywords say, and the objects among them."""
+    held = None if data is None else clients(data)
+    if held is not None and loss is None:
+        loss = held.usual_loss
+    given = Given(
+        model=None if isinstance(model, str) else model,
+        clients=held,
+        loss=None if isinstance(loss, str) else loss,
+        metric=None if isinstance(metric, str) else metric,
+        optimiser=None if isinstance(optimiser, str) else optimiser,
+    )
+    if held is not None and config is None and rounds is not None:
+        config = _half_of(rounds)
+    table: dict[str, dict[str, Any]] = {
+        "run": {"rounds": rounds, "seed": seed, "engine": engine, "workers": workers},
+        "data": {"dataset": None if held is None else PYTHON},
+        "model": {"name": _name(model)},
+        "train": {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "lr": lr,
+            "loss": _name(loss),
+            "metric": _name(metric),
+            "optimiser": _name(optimiser),
+        },
+    }
+    said = {s: {k: v for k, v in values.items() if v is not None} for s, values in table.items()}
+    any_given = any(getattr(given, f.name) is not None for f in fields(given))
+    return (config or Config()).updated(said), given if any_given else None
+
+
+def _name(thing: Any) -> str | None:
+    return thing if thing is None or isinstance(thing, str) else PYTHON
+
+
+def _half_of(rounds: int) -> Config:
+    """The usual configuration, with critical parameters shared in the first half of the rounds."""
+    usual = {"beta": max(1, rounds // 2)}
+    standard = Config()
+    return replace(standard, usual=usual, method=replace(standard.method, **usual))
+
+
+def with_method(config: Config, method: AnyMethodForm | None) -> Config:
+    if method is None:
+        return config
+    named = config.updated({"run": {"method": method_name(method)}})
+    return named if isinstance(method, str | type) else replace(named, method=method)
