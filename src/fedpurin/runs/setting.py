@@ -18,6 +18,7 @@ from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
+from fedpurin.task import PYTHON
 
 Table = Mapping[str, Any]  # {section: {key: value}}
 SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
@@ -115,14 +116,16 @@ def unread(table: Table) -> dict[str, str]:
 
     if table.get("data.split_file"):
         leave_out("data.split_file", *DIVISION)
-    if table.get("data.dataset") == "own":
+    if table.get("data.dataset") in {"own", PYTHON}:
         leave_out("data.dataset", *DIVISION, "data.split_file")
-    else:
+    if table.get("data.dataset") != "own":
         leave_out("data.dataset", "data.shape", "data.classes", "data.class_names")
     if table.get("data.partition") != "classes":
         leave_out("data.partition", "data.classes_per_client")
     if table.get("data.partition") in {"classes", "iid"}:
         leave_out("data.partition", "data.alpha")
+    if table.get("train.optimiser", "sgd") != "sgd":
+        leave_out("train.optimiser", "train.momentum")
     if table.get("method.score", "gradient") != "gradient":
         leave_out("method.score", "method.gradient_dtype")
     if table.get("method.score") in {"magnitude", "random", "curvature"}:
