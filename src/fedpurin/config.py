@@ -24,6 +24,8 @@ ValueType = Literal["auto", "float32", "float16", "bfloat16", "int8", "sign"]
 Partition = Literal["dirichlet", "dirichlet-disjoint", "classes", "iid"]
 ENGINES = ("local", "ray", "flower", "inline")
 DEFAULT_METHOD = "fedpurin"
+PYTHON = "python"
+"""In the place of a name: an object that the caller of `fedpurin.run` passed, and that no file knows."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from fedpurin.config import Config
+from fedpurin.config import PYTHON, Config
 from fedpurin.data.per_client import Clients
 from fedpurin.errors import ConfigError, ModelError, ObjectsError
 from fedpurin.methods import METHODS, AnyMethod, Method, installed_methods
-from fedpurin.task import LOSSES, METRICS, PYTHON, Loss, Metric, Optimiser, Task, named_metric
+from fedpurin.task import LOSSES, METRICS, Loss, Metric, Optimiser, Task, named_metric
 
 Model = nn.Module | Callable[..., nn.Module]
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin import data, models
-from fedpurin.config import Config
+from fedpurin.config import PYTHON, Config
 from fedpurin.data.holdout import hold_out
 from fedpurin.errors import ConfigError
 from fedpurin.given import Given, only_from_python, task_of
 from fedpurin.layout import Layout, Selection, read_parameters
 from fedpurin.methods import AnyMethod
-from fedpurin.task import PYTHON, Task
+from fedpurin.task import Task
 from fedpurin.train import ClientData, generator, key
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from fedpurin.config import Config
+from fedpurin.config import PYTHON, Config
 from fedpurin.data import clients
 from fedpurin.given import Given, Model, method_name
 from fedpurin.methods import AnyMethod
-from fedpurin.task import PYTHON, Loss, Metric, Optimiser
+from fedpurin.task import Loss, Metric, Optimiser
 
 AnyMethodForm = str | AnyMethod | type[AnyMethod]
 

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpurin.config import PYTHON, TrainSection
 from fedpurin.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedpurin.config import TrainSection
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], float]
 Optimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-PYTHON = "python"
-"""In a configuration: an object that the caller of `fedpurin.run` passed, and that no file knows."""
 
 
 @dataclass(frozen=True)

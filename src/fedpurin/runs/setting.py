@@ -16,9 +16,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from fedpurin.config import Config
+from fedpurin.config import PYTHON, Config
 from fedpurin.errors import ConfigError
-from fedpurin.task import PYTHON
 
 Table = Mapping[str, Any]  # {section: {key: value}}
 SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
