@@ -9,6 +9,7 @@ import torch
 
 from fedpurin.engines.flower.store import LostStateError, Saved, Store, pick
 from fedpurin.errors import RunError
+from tiny import Federation, tiny_job
 
 
 def state(round_: int, value: float = 0.0) -> dict[str, torch.Tensor]:
@@ -104,3 +105,23 @@ def test_a_client_that_lost_its_state_says_so() -> None:
 def test_a_server_that_went_back_in_time_is_refused() -> None:
     with pytest.raises(RunError, match="already worked in round 5"):
         pick(SAVED, 4, confirmed=3)
+
+
+@pytest.mark.parametrize(("silent_after", "goes_on"), [(1, True), (0, False)])
+def test_without_a_reply_a_client_goes_on_in_silence_and_else_starts_anew(
+    silent_after: int, goes_on: bool, tmp_path: Path
+) -> None:
+    """No reply means silence, or that the server knows nothing of this client."""
+    pytest.importorskip("flwr")
+    from fedpurin.engines.flower.client_app import starting_state
+
+    fed = Federation(tiny_job("fedbn", method__silent_after=silent_after))
+    fed.round(1)
+    before = fed.states[2]
+    fed.round(2)
+    store = Store(tmp_path, "run", 2)
+    store.save(2, before, fed.states[2])
+    expected = fed.states[2] if goes_on else fed.site.initial_state(2)
+    found = starting_state(fed.site, store, 3, None)
+    assert torch.equal(found["weights"], expected["weights"])
+    assert int(found["round"]) == (2 if goes_on else 0)
