@@ -14,7 +14,7 @@ from fedpurin.config import PRESETS, SECTIONS, Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS
 from fedpurin.methods.fedavg import FedAvg
-from fedpurin.settings import check
+from fedpurin.settings import check, hints
 
 
 def refuse(section: str, key: str, value: Any) -> str:
@@ -268,6 +268,15 @@ def test_a_method_of_ones_own_is_named_by_its_module_and_class() -> None:
     config = Config().updated({"run": {"method": f"{__name__}:OfAnotherPackage"}})
     assert isinstance(config.method, OfAnotherPackage)
     assert Config.from_text(config.to_toml()) == config
+
+
+def test_a_setting_of_one_name_is_of_one_kind_in_all_methods() -> None:
+    """A comparison passes it to every method that has it, and a preset's value stays when the method changes."""
+    kinds: dict[str, set[str]] = {}
+    for method in METHODS.values():
+        for name, hint in hints(method).items():
+            kinds.setdefault(name, set()).add(repr(hint))
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
 
 def test_what_is_no_method_is_refused() -> None:

@@ -23,7 +23,6 @@ from fedpurin.layout import Layout
 from fedpurin.messages import Message
 from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
 from fedpurin.methods.fedcac import FedCAC
-from fedpurin.methods.fedfrugal import FedFrugal
 from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.settings import names_of
 
@@ -44,7 +43,6 @@ METHOD_CASES: list[AnyMethod] = [
     FedPURIN(tau=1e-6),  # no parameter is critical
     FedPURIN(score="curvature"),
     FedPURIN(tau=0.8, tau_end=0.2),
-    FedFrugal(score="curvature"),
     FedCAC(tau=0.1),
     FedCAC(tau=1e-6),
 ]

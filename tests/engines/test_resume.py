@@ -35,7 +35,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("fedpurin", {"run__participation": 0.5, "method__average": "support"}),
     ("fedbn", {"run__participation": 0.5, "method__silent_after": 2}),
     ("fedpurin", {"method__silent_after": 3, "method__score": "curvature", "method__tau_end": 0.2}),
-    ("fedfrugal", {"run__participation": 0.5, "method__score": "curvature"}),
+    ("fedfrugal", {"run__participation": 0.5}),
 ]
 
 

@@ -15,7 +15,6 @@ from fedpurin.core.bits import pack_bits
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
 from fedpurin.methods.base import NoMemory
-from fedpurin.methods.fedfrugal import FedFrugal
 from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.methods.state import ServerState, TensorState
 from tiny import case_name, row_of, some_fit, tiny_layout
@@ -347,23 +346,6 @@ def test_tau_moves_linearly_until_beta_and_stays_there() -> None:
         sizes = some_fit(method, 1).selection.sizes
         assert mask is not None
         assert int(mask.sum()) == sum(int(share * size) for size in sizes)
-
-
-def test_fedfrugal_sends_first_what_matters_by_its_score() -> None:
-    """Among equal changes those with the larger gradients; size alone cannot tell them apart."""
-    method = FedFrugal(up=0.5, score="curvature")
-    fit = some_fit(method, 1)
-    assert fit.squares_nD is not None
-    fit = replace(fit, end_nD=fit.start_nD + 1.0)
-    message, _ = method.upload(fit, memory_of(method, fit))
-    assert message is not None
-    assert message.support_nd is not None
-    squares, at = fit.selection.take(fit.squares_nD)[0], 0
-    for size in fit.selection.sizes:
-        layer, chosen = squares[at : at + size], message.support_nd[0, at : at + size]
-        assert int(chosen.sum()) == size // 2
-        assert layer[chosen].min() > layer[~chosen].max()
-        at += size
 
 
 def test_float16_rounds_the_gradient_and_nothing_else() -> None:

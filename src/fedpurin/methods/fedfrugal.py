@@ -17,7 +17,7 @@ is sent later. A client that missed an aggregation gets c itself, exactly, where
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -70,16 +70,13 @@ class FedFrugal(Method[Offsets, Common]):
     down: float = setting(0.2, "share of the common model's change that is sent, per layer", above=0, most=1)
     tail: int = setting(1, "last epochs whose iterates are averaged; 0: the last iterate", least=0)
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
-    score: Literal["size", "curvature"] = setting(
-        "size", "which changes are sent first: the largest, or those times the root mean squared gradient"
-    )
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")
 
     def ending(self) -> Ending:
-        return Ending(self.tail, self.refresh, squares=self.score == "curvature")
+        return Ending(self.tail, self.refresh)
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)
@@ -115,11 +112,7 @@ class FedFrugal(Method[Offsets, Common]):
 
     def upload(self, fit: Fit, memory: Offsets) -> tuple[Message | None, Offsets]:
         update_nd = fit.selection.take(fit.end_nD) - fit.selection.take(fit.start_nD) + memory.residual
-        scores_nd = update_nd
-        if self.score == "curvature":
-            assert fit.squares_nD is not None
-            scores_nd = update_nd * fit.selection.take(fit.squares_nD).sqrt_()
-        mask_nd = largest(scores_nd, fit.selection.sizes, self.up)
+        mask_nd = largest(update_nd, fit.selection.sizes, self.up)
         after = Offsets(memory.initial, memory.change, update_nd, memory.offset)
         return Message(torch.where(mask_nd, update_nd, 0.0), support_nd=mask_nd), after
 

@@ -12,7 +12,7 @@ from fedpurin.reproduce.frontier import mib_until
 from fedpurin.reproduce.markup import Item, Table
 from fedpurin.reproduce.source import Source
 from fedpurin.reproduce.store import Record
-from fedpurin.runs.setting import config_of, describe, differences, method_label
+from fedpurin.runs.setting import describe, differences, method_label
 
 PRESET = "quickstart"
 LAST = 3  # rounds whose mean is shown
@@ -21,8 +21,7 @@ MOMENTS = {"trained": "after training", "merged": "after merging"}
 
 def usual(method: str) -> Config:
     """The preset with this method."""
-    table = Config.preset(PRESET).as_dict()
-    return config_of({**table, "run": {**table["run"], "method": method}})
+    return Config.preset(PRESET).updated({"run": {"method": method}})
 
 
 def rows(source: Source) -> list[tuple[str, list[Record]]]:
