@@ -271,7 +271,7 @@ def test_a_method_of_ones_own_is_named_by_its_module_and_class() -> None:
 
 
 def test_a_setting_of_one_name_is_of_one_kind_in_all_methods() -> None:
-    """A comparison passes it to every method that has it, and a preset's value stays when the method changes."""
+    """A comparison passes it to every method that has it, and a preset's stays when the method changes."""
     kinds: dict[str, set[str]] = {}
     for method in METHODS.values():
         for name, hint in hints(method).items():
