@@ -2,12 +2,15 @@
 # make test   all tests but the slow ones; CI=true make test runs those too
 # make docs   the documentation as a site in build/site; a warning is an error
 # make lint   ruff, mypy, layers      make format   ruff format      make bench   benchmarks
+# make torture MINUTES=20 SEED=7   kills, full disks and broken files, many times (docs/reliability.md)
 
 PYTHON ?= python3
+MINUTES ?= 20
+SEED ?= 7
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs torture clean
 
 demo: .venv/demo-ready
 	rm -rf runs/demo
@@ -32,6 +35,9 @@ bench: .venv/dev-ready
 docs: .venv/dev-ready
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html -d build/doctrees docs build/site
 	@echo "The documentation is in build/site/index.html"
+
+torture: .venv/dev-ready
+	$(BIN)/python tests/faults/torture.py --minutes $(MINUTES) --seed $(SEED)
 
 .venv/bin/python:
 	@echo "setting up .venv (once)"

@@ -131,7 +131,17 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"round": 3}', '{"round": 3, "lengths": {}}', "\udcff"]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"round": 3}',
+        '{"round": 3, "lengths": {}}',
+        '{"round": 7, "lengths": {}}',
+        "\udcff",
+    ],
 )
 def test_a_damaged_description_of_a_checkpoint_gives_way_too(stopped: tuple[Path, Path], text: str) -> None:
     whole, path = stopped

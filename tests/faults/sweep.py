@@ -20,6 +20,8 @@ from fedpurin.files import Disk
 from fedpurin.job import Job
 from tiny import tiny_config
 
+COMPLETE = "complete before it"
+
 
 @contextmanager
 def on(disk: Disk) -> Iterator[None]:
@@ -79,7 +81,7 @@ class Sweep:
         with on(disk):
             try:
                 begin_or_go_on(self.config, path)
-                outcome = "the run was complete before it"
+                outcome = COMPLETE
             except Died:
                 outcome = "died"
             except RunError as problem:

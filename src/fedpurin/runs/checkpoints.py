@@ -88,6 +88,8 @@ def _put_away(old: Path) -> None:
 def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     """Raises one of DAMAGED where something is not as it was written."""
     about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
+    if folder.name != f"round-{int(about['round']):05d}":
+        raise ValueError(f"it says that it is of round {about['round']}")
     known = about.get("log_checksums", {})  # version 0.1 had none
     covered = {}
     for name, file in logs.items():

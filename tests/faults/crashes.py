@@ -1,0 +1,287 @@
+"""Faults of whole processes and real disks, each struck many times until time or count is up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from checks import assert_like_an_undisturbed_run, assert_nothing_half_written
+from faulty_disk import PLACES, CountingDisk, DeadlyDisk
+from sweep import COMPLETE
+from victims import Victim, start, wait_until_gone, without_roots_rights
+
+from fedpurin import files
+from fedpurin.engines.local import _Worker
+from fedpurin.runs.checkpoints import checkpoints
+from tiny import tiny_config
+
+MOST_IN_A_ROW = 6  # faults of one run before it may end in peace
+STOPPED = 130
+
+
+@dataclass
+class Fault:
+    """A line of the table."""
+
+    name: str
+    engine: str
+    struck: int = 0
+    runs: int = 0  # complete in the end, and like an undisturbed one
+    seconds: float = 0.0
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def see(self, what: str) -> None:
+        self.seen[what] = self.seen.get(what, 0) + 1
+
+
+class Arena:
+    """Runs of one configuration on one engine, and an undisturbed one to compare them with."""
+
+    def __init__(self, folder: Path, engine: str, rounds: int, draw: random.Random) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.engine, self.draw = folder, engine, draw
+        config = tiny_config(
+            "fedpurin", folder, (9, 6), run__rounds=rounds, method__beta=2, run__engine=engine, run__workers=2
+        )
+        (folder / "config.toml").write_text(config.to_toml())
+        self.path, self.undisturbed = folder / "run", folder / "undisturbed"
+        began = time.monotonic()
+        self.go_on(self.undisturbed)
+        self.seconds = time.monotonic() - began
+
+    def start(self, prepare: Callable[[], object] = lambda: None, path: Path | None = None) -> Victim:
+        path = path or self.path
+        words = ["run", str(self.folder / "config.toml"), "--out", str(path)]
+        if (path / "config.toml").exists():
+            words = ["resume", str(path)]
+        return start(words, self.folder / "log.txt", prepare)
+
+    def go_on(self, path: Path | None = None) -> str:
+        """In peace, to the end; what was said."""
+        victim = self.start(path=path)
+        assert victim.wait() == 0, f"{self.engine}: exit code {victim.code}: {victim.said()}"
+        return victim.said()
+
+    def finish(self) -> None:
+        if not (self.path / "result.json").exists():
+            self.go_on()
+        assert_like_an_undisturbed_run(self.path, self.undisturbed)
+        shutil.rmtree(self.path)
+
+    @contextlib.contextmanager
+    def strikes(self, fault: Fault, count: int, until: float) -> Iterator[Iterator[int]]:
+        """Numbers of faults to inject, until there were `count` of them and the time is up; then the rest."""
+        began = time.monotonic()
+
+        def numbers() -> Iterator[int]:
+            in_a_row = 0
+            while fault.struck < count or time.monotonic() < until:
+                yield fault.struck
+                assert_nothing_half_written(self.path)
+                in_a_row += 1
+                if (self.path / "result.json").exists() or in_a_row >= MOST_IN_A_ROW:
+                    self.finish()
+                    fault.runs, in_a_row = fault.runs + 1, 0
+
+        yield numbers()
+        if self.path.exists():
+            self.finish()
+            fault.runs += 1
+        fault.seconds = time.monotonic() - began
+
+
+def kills(arena: Arena, count: int, until: float) -> Fault:
+    """SIGKILL: half of them by a timer from outside, half from inside at a chosen place."""
+    fault = Fault("kill -9", arena.engine)
+    with arena.strikes(fault, count, until) as numbers:
+        for _ in numbers:
+            place = arena.draw.choice(["timer", *_places(arena.engine)])
+            if place == "timer":
+                victim = arena.start()
+                victim.wait(arena.draw.uniform(0, arena.seconds))
+            else:
+                n = arena.draw.randint(1, 2 if place in ("worker start", "final save") else 12)
+                victim = arena.start(lambda place=place, n=n: _die_at(place, n))
+                victim.wait(10 * arena.seconds)
+            family = victim.family() if victim.poll() is None else set()
+            if victim.poll() is None:
+                os.kill(victim.pid, signal.SIGKILL)
+            if victim.wait() == 0:
+                fault.see(COMPLETE)
+                continue
+            assert victim.code == -signal.SIGKILL, f"exit code {victim.code}: {victim.said()}"
+            wait_until_gone(family)
+            fault.struck += 1
+            fault.see(place)
+    return fault
+
+
+def _places(engine: str) -> list[str]:
+    """Where a process can be told to kill itself: not in the many processes of Flower."""
+    return [] if engine == "flower" else [*PLACES, "worker start"]
+
+
+def _die_at(place: str, n: int) -> None:
+    if place != "worker start":
+        files.disk = DeadlyDisk(place, n)
+        return
+    begin, left = _Worker.start, n
+
+    def start_and_die(worker: _Worker) -> None:
+        nonlocal left
+        begin(worker)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _Worker.start = start_and_die  # type: ignore[method-assign]
+
+
+def signals(arena: Arena, number: signal.Signals, count: int, until: float) -> Fault:
+    """A polite end, at any moment: the command says how to go on, in order."""
+    fault = Fault(number.name, arena.engine)
+    with arena.strikes(fault, count, until) as numbers:
+        for _ in numbers:
+            victim = arena.start()
+            victim.wait(arena.draw.uniform(0.05, arena.seconds))
+            family = victim.family() if victim.poll() is None else set()
+            if victim.poll() is None:
+                os.kill(victim.pid, number)
+            if victim.wait() == 0:
+                fault.see(COMPLETE)
+                continue
+            wait_until_gone(family)
+            fault.struck += 1
+            if victim.code == -number:
+                assert not (arena.path / "config.toml").exists(), victim.said()
+                fault.see("ended before there was a run")
+                continue
+            assert victim.code == STOPPED, f"exit code {victim.code}: {victim.said()}"
+            assert "Traceback" not in victim.said(), victim.said()
+            assert "stopped" in victim.said(), victim.said()
+            fault.see("stopped, saying how to go on")
+    return fault
+
+
+def cannot_mount() -> str:
+    """Why there can be no small file system here; "" where there can."""
+    return "" if os.geteuid() == 0 and shutil.which("mount") else "mounting a small disk needs root"
+
+
+def full_disk(arena: Arena, count: int, until: float, step: int = 4096) -> Fault:
+    """A small tmpfs that grows a page at a time: the run stops wherever it is full, and goes on."""
+    fault = Fault("full disk (tmpfs)", arena.engine)
+    mount = arena.folder / "small"
+    mount.mkdir()
+    arena.path = mount / "run"
+    began = time.monotonic()
+    while fault.struck < count or time.monotonic() < until:
+        size = step * arena.draw.randint(1, 8)
+        _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount))
+        try:
+            while (victim := arena.start()).wait() != 0:
+                said = victim.said()
+                assert victim.code == 1, said
+                assert "No space left on device" in said, said
+                assert "Traceback" not in said, said
+                assert_nothing_half_written(arena.path)
+                fault.struck += 1
+                fault.see("stopped, saying that the disk is full and how to go on")
+                size += step * arena.draw.randint(1, 4)
+                _mount("-o", f"remount,size={size}", str(mount))
+            arena.finish()
+            fault.runs += 1
+        finally:
+            subprocess.run(["umount", str(mount)], check=True)
+    fault.seconds = time.monotonic() - began
+    return fault
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+class Sealed(CountingDisk):
+    """The whole run directory becomes read-only before the n-th thing is done to it."""
+
+    def __init__(self, run: Path, n: int) -> None:
+        super().__init__()
+        self.run, self.n = run, n
+
+    def before(self, kind: str, path: Path) -> bool:
+        if len(self.log) == self.n and self.run.is_dir():
+            allow(self.run, writing=False)
+        return super().before(kind, path)
+
+
+def allow(run: Path, *, writing: bool) -> None:
+    for path in [run, *run.rglob("*")]:
+        right = 0o555 if path.is_dir() else 0o444
+        path.chmod(right | 0o200 if writing else right)
+
+
+def read_only(arena: Arena, count: int, until: float) -> Fault:
+    fault = Fault("read-only directory", arena.engine)
+    with arena.strikes(fault, count, until) as numbers:
+        for number in numbers:
+            n = arena.draw.randint(0, 120)
+
+            def prepare(n: int = n) -> None:
+                without_roots_rights()
+                files.disk = Sealed(arena.path, n)
+
+            if number % 4 == 3 and arena.path.is_dir():
+                allow(arena.path, writing=False)  # from the start
+            victim = arena.start(prepare)
+            victim.wait()
+            if arena.path.is_dir():
+                allow(arena.path, writing=True)
+            if victim.code == 0:
+                fault.see(COMPLETE)
+                continue
+            said = victim.said()
+            assert victim.code == 1, said
+            assert "Permission denied" in said, said
+            assert "Traceback" not in said, said
+            fault.struck += 1
+            fault.see("stopped, saying what cannot be written")
+    return fault
+
+
+def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
+    """One bit of the newest checkpoint, in any of its files: it is found, and the one before it is used."""
+    fault = Fault("flipped bit in the newest checkpoint", arena.engine)
+    with arena.strikes(fault, count, until) as numbers:
+        for _ in numbers:
+            victim = arena.start(lambda: _die_at("checkpoint rename", arena.draw.randint(3, 6)))
+            victim.wait()
+            kept = checkpoints(arena.path / "checkpoints") if arena.path.is_dir() else []
+            if victim.code == 0 or len(kept) < 2:
+                fault.see("no second checkpoint yet" if victim.code else COMPLETE)
+                continue
+            file = arena.draw.choice(sorted(kept[-1].iterdir()))
+            flip(file, arena.draw)
+            said = "".join(arena.go_on().split())  # lines are broken anywhere
+            fault.struck += 1
+            if file.name == "checkpoint.json" and "isdamaged" not in said:
+                fault.see("in a word that a checkpoint of version 0.1 does not have: ignored")
+                continue
+            assert f"{kept[-1].name}isdamaged" in said, said
+            assert f"goingonafterround{int(kept[-2].name[-5:])}" in said, said
+            fault.see("found; went on from the one before, and said so")
+    return fault
+
+
+def flip(file: Path, draw: random.Random) -> None:
+    content = bytearray(file.read_bytes())
+    at = draw.randrange(8 * len(content))
+    content[at // 8] ^= 1 << at % 8
+    file.write_bytes(content)
