@@ -31,7 +31,7 @@ from fedpurin.methods import find_method
 from fedpurin.options import AnyMethodForm, configured, with_method
 from fedpurin.progress import usual_progress
 from fedpurin.result import Comparison, Run, load_run
-from fedpurin.runs.directory import default_path, stored_config
+from fedpurin.runs.directory import default_path, models_to_collect, stored_config
 from fedpurin.runs.setting import cell_key
 from fedpurin.settings import names_of, plain
 from fedpurin.task import Loss, Metric, Optimiser
@@ -88,7 +88,7 @@ def start(config: Config, path: Path, watcher: Watcher | None = None, given: Giv
     """Run a configuration in `path`, or what is left of it there."""
     if (path / "config.toml").exists():
         _check_same(config, path, given)
-        if (path / "result.json").exists():
+        if (path / "result.json").exists() and not models_to_collect(path):
             return load_run(path, given)
         return resume(path, watcher, given)
     _engine(config, given).run_job(Job.build(config, given), path, watcher)
@@ -195,7 +195,7 @@ class Plan:
             if (folder / COMPARISON).exists():
                 if (folder / COMPARISON).read_text() != self.to_json():
                     raise RunError(f"{folder} holds another comparison; choose another --out")
-            elif any(folder.iterdir()):
+            elif any(path.suffix != ".tmp" for path in folder.iterdir()):  # left by a killed process
                 raise RunError(f"{folder} is not empty and no comparison; choose another --out")
             else:
                 write_atomic(folder / COMPARISON, self.to_json())
@@ -287,7 +287,7 @@ def compare_plan(
     plan.claim(folder)
     results = []
     for path, config in plan.runs(folder):
-        if (path / "result.json").exists() and given is None:
+        if (path / "result.json").exists() and given is None and not models_to_collect(path):
             results.append(load_run(path))
             continue
         own = watcher(config) if watcher else None

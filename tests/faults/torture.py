@@ -42,7 +42,9 @@ from crashes import (  # noqa: E402
     signals,
 )
 from faulty_disk import FAULTS  # noqa: E402
-from sweep import COMPLETE, Sweep, places, short_config  # noqa: E402
+from sweep import COMPLETE, Sweep, begin_or_go_on, places, short_config  # noqa: E402
+
+from fedpurin.federation.progress import stoppable  # noqa: E402
 
 ENGINES = ("local", "ray", "flower")
 KILLS = {"local": 50, "ray": 8, "flower": 6}  # at least so many in 20 minutes, and fewer in fewer
@@ -112,6 +114,12 @@ def sweep(fault: str, folder: Path, clock: Clock, until: float, seed: int) -> Fa
     return done
 
 
+def warm_up() -> None:
+    """What a run imports, once for all processes that are forked from this one."""
+    with tempfile.TemporaryDirectory() as name:
+        begin_or_go_on(short_config(Path(name)), Path(name) / "run")
+
+
 def in_a_child(work: Callable[[], Fault]) -> dict[str, Any]:
     """In a process of its own: those that are forked later must find this one unused."""
     reading, writing = os.pipe()
@@ -154,6 +162,7 @@ def main() -> int:
     if unknown := set(engines) - set(ENGINES):
         parser.error(f"--engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")
     torch.set_num_threads(1)
+    warm_up()
     folder = Path(tempfile.mkdtemp(prefix="fedpurin-torture-"))
     table: list[Fault] = []
     try:
@@ -171,4 +180,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with stoppable():  # a small disk is unmounted whatever ends this
+        sys.exit(main())

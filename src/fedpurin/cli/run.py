@@ -152,8 +152,6 @@ def resume_one(args: argparse.Namespace) -> int:
     path = Path(args.run)
     if (path / COMPARISON).is_file():
         return _compare(Plan.read(path), path, args)
-    if (path / "result.json").exists():
-        raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
     return _one(path, args, None)
 
 

@@ -27,7 +27,7 @@ from fedpurin.federation.keys import (
     renew_certificates,
     revoke_site,
 )
-from fedpurin.federation.launch import Event, federation_folder, launch, stop_old_run
+from fedpurin.federation.launch import Event, alone, federation_folder, launch, stop_old_run
 from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
 from fedpurin.federation.progress import Console, describe, describe_traffic, say, stoppable
@@ -163,6 +163,7 @@ def server(
     folder = federation_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stoppable())
+        stack.enter_context(alone(out))
         try:
             if dashboard is not None:
                 from fedpurin.federation.dashboard import Dashboard

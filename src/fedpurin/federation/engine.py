@@ -12,11 +12,11 @@ from fedpurin.engines.driver import Watcher
 from fedpurin.engines.flower.settings import functions_named
 from fedpurin.engines.flower.terms import Terms
 from fedpurin.federation.cluster import Cluster, Traffic
-from fedpurin.federation.launch import Event, federation_folder, launch
+from fedpurin.federation.launch import Event, alone, federation_folder, launch
 from fedpurin.federation.service import program
 from fedpurin.job import Job
 from fedpurin.ready import check_ready
-from fedpurin.runs.directory import RunDirectory
+from fedpurin.runs.directory import RunDirectory, models_to_collect
 
 OnEvent = Callable[[Event], None]
 
@@ -44,6 +44,9 @@ def run_job(job: Job, path: Path, watcher: Watcher | None = None, **options: Any
 
 def resume_run(path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
     """Continue a run of this engine after its newest checkpoint."""
+    if models_to_collect(path):  # it was complete, but the command was killed before it had tidied up
+        with alone(path):
+            return _tidy(path)
     directory, job = RunDirectory.reopen(path)
     directory.close()
     check(job, options.get("data"))
@@ -64,25 +67,26 @@ def _drive(
     folder = federation_folder(path)
     translate = _Translator(job, path, watcher)
     allow = tuple(functions_named(job.config.as_dict()))  # server and sites are the same person's here
-    with Cluster(folder, clients, data=data, allow=allow) as cluster:
-        run = launch(cluster.link, path, job.config, terms or Terms.of(clients))
-        run.tended.append(cluster.tend)
-        for event in run.follow():
-            on_event(event)
-            translate(event)
-        if on_traffic:
-            on_traffic(cluster.link.traffic(run.flower_id))
-    _collect_models(cluster, path)
-    shutil.rmtree(folder)
-    return dict(json.loads((path / "result.json").read_text()))
+    with alone(path):
+        with Cluster(folder, clients, data=data, allow=allow) as cluster:
+            run = launch(cluster.link, path, job.config, terms or Terms.of(clients))
+            run.tended.append(cluster.tend)
+            for event in run.follow():
+                on_event(event)
+                translate(event)
+            if on_traffic:
+                on_traffic(cluster.link.traffic(run.flower_id))
+        return _tidy(path)
 
 
-def _collect_models(cluster: Cluster, path: Path) -> None:
+def _tidy(path: Path) -> dict[str, Any]:
     """The sites' models go where a simulated run has them; here all sites are on one machine."""
     (path / "models").mkdir(exist_ok=True)
-    for client in range(cluster.clients):
-        for model in cluster.site_folder(client).glob("*/model.safetensors"):
-            shutil.move(model, path / "models" / f"client-{client:04d}.safetensors")
+    for model in federation_folder(path).glob("site-*/*/model.safetensors"):
+        client = int(model.parents[1].name.removeprefix("site-"))
+        shutil.move(model, path / "models" / f"client-{client:04d}.safetensors")
+    shutil.rmtree(federation_folder(path))
+    return dict(json.loads((path / "result.json").read_text()))
 
 
 class _Translator:

@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from fedpurin.config import Config
 from fedpurin.engines.flower.terms import Terms
-from fedpurin.errors import EngineError
+from fedpurin.errors import EngineError, RunError
 from fedpurin.federation.cluster import SuperLink
 from fedpurin.federation.keys import ServerKeys
 from fedpurin.federation.service import Service
-from fedpurin.files import write_atomic
+from fedpurin.files import make_folders, write_atomic
 
 POLL_SECONDS = 0.1
 MAX_DEATHS = 3  # of the server's processes, without a round in between
@@ -32,6 +34,22 @@ Event = dict[str, Any]
 
 def federation_folder(run_path: Path) -> Path:
     return run_path / "federation"
+
+
+@contextlib.contextmanager
+def alone(run_path: Path) -> Iterator[None]:
+    """One command at a time runs the federation of a run directory: two would mix up its processes' files."""
+    folder = federation_folder(run_path)
+    make_folders(folder)
+    lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{run_path} is being run by another command; wait for it or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run_name(run_path: Path) -> str:

@@ -251,6 +251,11 @@ def stored_config(path: Path) -> Config:
         directory.close()
 
 
+def models_to_collect(path: Path) -> bool:
+    """Whether a complete run still has its models with the sites of a federation on this machine."""
+    return (path / "result.json").is_file() and any(path.glob("federation/site-*"))
+
+
 def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
 
