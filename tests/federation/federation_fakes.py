@@ -20,6 +20,7 @@ from fedpurin.engines.flower.roster import Roster
 from fedpurin.engines.flower.server import serve
 from fedpurin.engines.flower.settings import SiteSettings
 from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.simulate import run_job
 from fedpurin.job import Job
 from fedpurin.runs.directory import RunDirectory
 
@@ -44,6 +45,11 @@ def small(method: str = "fedpurin", clients: int = 3, rounds: int = 2, **wire: A
             }
         )
     )
+
+
+def simulated(config: Config, path: Path) -> dict[str, Any]:
+    """The result of the same run in this process, which every engine must reach."""
+    return run_job(Job.build(config.updated({"run": {"engine": "inline"}})), path)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federation_fakes import small
+from federation_fakes import simulated, small
 from flwr.app import Message
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -21,7 +21,6 @@ from fedpurin.engines.flower import records
 from fedpurin.engines.flower.runtime import Door, Tasks
 from fedpurin.engines.flower.settings import PROGRESS
 from fedpurin.engines.flower.terms import Terms
-from fedpurin.engines.simulate import run_job
 from fedpurin.federation.cluster import APP, CONNECTION, Cluster, Traffic
 from fedpurin.federation.guard import descendants
 from fedpurin.federation.launch import Event, launch
@@ -70,7 +69,7 @@ def test_real_processes_give_the_digest_and_ledger_of_the_local_engine(
     cluster: Cluster, tmp_path: Path, method: str, values: str
 ) -> None:
     config = small(method, values=values).updated({"model": {"name": "cnn"}})
-    local = run_job(Job.build(config), tmp_path / "local")
+    local = simulated(config, tmp_path / "local")
     result, traffic = run_on(cluster, tmp_path / "flower", config)
     assert result["digest"] == local["digest"]
     assert (tmp_path / "flower/ledger.jsonl").read_bytes() == (tmp_path / "local/ledger.jsonl").read_bytes()
@@ -106,25 +105,7 @@ def test_a_site_killed_with_an_order_in_hand_answers_it_after_its_restart(
     result, _ = run_on(cluster, tmp_path / "run", config, kill)
     first = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0])
     assert first["failed"] == []
-    assert result["digest"] == run_job(Job.build(small()), tmp_path / "local")["digest"]
-
-
-def test_a_run_survives_the_death_of_each_process_at_the_server(cluster: Cluster, tmp_path: Path) -> None:
-    config = small(rounds=4)
-    RunDirectory.create(tmp_path / "run", Job.build(config)).close()
-    run = launch(cluster.link, tmp_path / "run", config, Terms.of(CLIENTS, deadline=900))
-    run.tended.append(cluster.tend)
-    victims = {
-        1: lambda: program_of(run.rounds),
-        2: lambda: run.rounds.pid,  # its guard
-        3: lambda: program_of(cluster.link.service),
-    }
-    for event in run.follow():
-        if event["event"] == "round_done" and event["round"] in victims:
-            os.kill(victims.pop(event["round"])(), 9)
-    assert not victims
-    result = json.loads((tmp_path / "run/result.json").read_text())
-    assert result["digest"] == run_job(Job.build(config), tmp_path / "local")["digest"]
+    assert result["digest"] == simulated(small(), tmp_path / "local")["digest"]
 
 
 # A server that tries to run code at the sites

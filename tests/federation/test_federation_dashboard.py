@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -18,7 +20,7 @@ from fedpurin.engines.flower.server import event_writer
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation import commands
 from fedpurin.federation.dashboard import Dashboard
-from fedpurin.federation.launch import federation_folder, new_lines
+from fedpurin.federation.launch import events_file, federation_folder, new_lines
 from fedpurin.federation.status import read_status
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))  # where the tests' browser is
@@ -36,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     federation = Federation(tmp_path_factory.mktemp("dashboard"), small(), tamper)
     federation.run()
     federation_folder(federation.path).mkdir()
-    notify = event_writer(federation_folder(federation.path) / "events.jsonl")
+    notify = event_writer(events_file(federation.path))
     for event in federation.events:
         notify(event.pop("event"), **event)
     notify("left", client=2)
@@ -48,7 +50,7 @@ def test_the_status_says_who_is_there_and_what_each_has_done(run: Path) -> None:
     assert (status.state, status.round, status.of) == ("done", 2, 2)
     assert [member.rounds for member in status.members] == [2, 1, 2]
     assert [member.failures for member in status.members] == [0, 1, 0]
-    assert [member.connected for member in status.members] == [True, True, False]
+    assert [member.connected for member in status.members] == [False, False, False]  # it is over
     assert all(member.last_seen for member in status.members)
     ledger = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
     for member in status.members:
@@ -56,6 +58,32 @@ def test_the_status_says_who_is_there_and_what_each_has_done(run: Path) -> None:
             whose = (member.client, direction)
             mine = [line for line in ledger if (line["client"], line["direction"]) == whose]
             assert counted == sum(sum(line["bytes"].values()) for line in mine)
+
+
+def test_the_status_of_a_run_at_work_says_who_is_connected(run: Path) -> None:
+    result = (run / "result.json").rename(run / "result.hidden")
+    try:
+        status = read_status(run)
+    finally:
+        result.rename(run / "result.json")
+    assert status.state == "running"
+    assert [member.connected for member in status.members] == [True, True, False]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_server_that_was_killed_is_not_called_running(tmp_path: Path, lives: bool) -> None:
+    federation = Federation(tmp_path, small())
+    federation_folder(federation.path).mkdir()
+    notify = event_writer(events_file(federation.path))
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    notify("started", pid=os.getpid() if lives else ended.pid, revoked=[2])
+    notify("joined", client=0)
+    notify("round", round=1)
+    status = read_status(federation.path)
+    assert status.state == ("running" if lives else "stopped")
+    assert [member.connected for member in status.members] == [lives, False, False]
+    assert [member.revoked for member in status.members] == [False, False, True]  # while no server ran
 
 
 def test_the_status_is_a_table_or_json(run: Path) -> None:
@@ -84,7 +112,7 @@ def test_the_status_is_told_at_every_moment_of_a_run(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small(), look)
     before = read_status(federation.path)
     assert (before.state, before.round, len(before.members)) == ("stopped", 0, 3)
-    events = federation_folder(federation.path) / "events.jsonl"
+    events = events_file(federation.path)
     events.parent.mkdir()
     notify = event_writer(events)
     federation.run()
@@ -98,7 +126,7 @@ def test_the_status_is_told_at_every_moment_of_a_run(tmp_path: Path) -> None:
 def test_a_revoked_site_stays_revoked_when_its_node_leaves(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small())
     federation_folder(federation.path).mkdir()
-    notify = event_writer(federation_folder(federation.path) / "events.jsonl")
+    notify = event_writer(events_file(federation.path))
     for event in ("joined", "revoked", "left"):
         notify(event, client=1)
     assert [member.revoked for member in read_status(federation.path).members] == [False, True, False]
@@ -108,7 +136,7 @@ def test_a_revoked_site_stays_revoked_when_its_node_leaves(tmp_path: Path) -> No
 
 def test_a_torn_line_in_the_middle_hides_nothing_after_it(tmp_path: Path) -> None:
     """Its writer was killed and started again."""
-    log = tmp_path / "events.jsonl"
+    log = tmp_path / "events.log"
     log.write_text('{"event": "joi{"event": "started"}\n[]\n{"event": "done"}\n{"event"')
     lines, position = new_lines(log, 0)
     assert lines == [{"event": "done"}]

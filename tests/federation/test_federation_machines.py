@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,19 +18,20 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from federation_fakes import small
+from federation_fakes import simulated, small
 
-from fedpurin.engines.simulate import run_job
 from fedpurin.federation.guard import descendants
 from fedpurin.federation.keys import make_keys
 from fedpurin.federation.private import why_not
 from fedpurin.federation.service import Service, flower_environment, free_port, program
-from fedpurin.job import Job
+from fedpurin.federation.status import read_status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine is slow, not wrong
 SITES = 2
-ROUNDS = 16  # more than processes to kill
-SOURCE = str(Path(__file__).parents[2] / "src")
+ROUNDS = 10  # more than moments to kill something
+JOINING = 8  # rounds of the run in which sites come and go
+GATE = "gate_data:gated_mlp"
+SOURCES = os.pathsep.join(map(str, (Path(__file__).parents[2] / "src", Path(__file__).parent)))
 
 
 class Typed:
@@ -43,7 +45,7 @@ class Typed:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": SOURCE, "COLUMNS": "200"},
+                env=os.environ | {"PYTHONPATH": SOURCES, "COLUMNS": "200"},
             )
 
     def text(self) -> str:
@@ -97,9 +99,9 @@ class Place:
             ),
         )
 
-    def start_site(self, client: int, name: str = "site") -> Typed:
+    def start_site(self, client: int, name: str = "site", *more: str) -> Typed:
         state, keys = self.folder / f"state-{client}", self.folder / f"keys/site-{client}"
-        return self.type(f"{name}-{client}", "client", "--keys", str(keys), "--state", str(state))
+        return self.type(f"{name}-{client}", "client", "--keys", str(keys), "--state", str(state), *more)
 
     def said(self, name: str) -> str:
         """By all commands whose name begins so, the killed ones and those that took over."""
@@ -207,17 +209,32 @@ def test_the_control_interface_is_closed_to_other_accounts(place: Place, server:
         assert stat.S_IMODE(door.stat().st_mode) == 0o600
 
 
-def process_of(owner: Typed, program: str, *, guard: bool = False) -> int:
-    """A process that a command has started, by what it runs; or the guard before it."""
+def processes_of(owner: Typed, program: str, *, guard: bool) -> list[int]:
+    """The processes that a command has started, by what they run; or the guards before them."""
+    found = []
     for pid in descendants(owner.process.pid):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        if program in command and ("guard.py" in command) == guard:
-            return pid
-    raise AssertionError(f"no process runs {program}")
+        with contextlib.suppress(OSError):  # it ended while we looked
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found += [pid] if program in command and ("guard.py" in command) == guard else []
+    return found
 
 
-AT_THE_SERVER = ("flower-superlink", "flower.server_app", "nginx: master", "nginx: worker")
-AT_A_SITE = ("flower.node", "flower.worker")
+def kill_process(owner: Typed, program: str, *, guard: bool = False) -> None:
+    """Kill it as soon as it is there: an earlier victim may just be coming back."""
+    wait_for(lambda: bool(processes_of(owner, program, guard=guard)), 300, lambda: f"nobody runs {program}")
+    os.kill(processes_of(owner, program, guard=guard)[0], signal.SIGKILL)
+
+
+# What is killed after each round: at the server, and at a site in the same moment
+VICTIMS = [
+    (("flower-superlink", False), ("flower.worker", False)),
+    (("flower.server_app", False), ("flower.worker", True)),
+    (("nginx: master", False), ("flower.node", False)),
+    (("nginx: worker", False), ("flower.node", True)),
+    (("flower-superlink", True), None),
+    (("flower.server_app", True), None),
+    (("nginx.conf", True), None),
+]
 
 
 def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undisturbed_run(
@@ -231,16 +248,11 @@ def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undistur
         t += 1
         wait_for(lambda: f"round {t}: 2 uploads" in place.said("server"), 900, lambda: place.said("server"))
 
-    for program_ in AT_THE_SERVER:
+    for at_server, at_site in VICTIMS:
         next_round()
-        os.kill(process_of(server, program_), signal.SIGKILL)
-    for program_ in ("flower-superlink", "flower.server_app", "nginx.conf"):
-        next_round()
-        os.kill(process_of(server, program_, guard=True), signal.SIGKILL)
-    for program_ in AT_A_SITE:
-        for guard in (False, True):
-            next_round()
-            os.kill(process_of(sites[0], program_, guard=guard), signal.SIGKILL)
+        for owner, victim in ((server, at_server), (sites[0], at_site)):
+            if victim:
+                kill_process(owner, victim[0], guard=victim[1])
     next_round()
     sites[0].kill()
     sites[0] = place.start_site(0)
@@ -253,7 +265,7 @@ def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undistur
     assert again.wait() == 0, again.text()
     assert "left out" not in place.said("server")
     result = json.loads((place.folder / "run/result.json").read_text())
-    local = run_job(Job.build(small(clients=SITES, rounds=ROUNDS)), place.folder / "local")
+    local = simulated(small(clients=SITES, rounds=ROUNDS), place.folder / "local")
     assert result["digest"] == local["digest"]
     left = [path.name for path in (place.folder / "run/federation").iterdir()]
     assert all(name.endswith(".log") for name in left), left
@@ -265,27 +277,41 @@ def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undistur
 
 
 def test_a_site_joins_in_mid_run_and_another_is_revoked(place: Place) -> None:
-    out = place.folder / "joined"
-    server = place.start_server("hub", str(place.folder / "config.toml"), "--seats", "3", out=out)
+    """Site 0 is held in its training while the others come and go: the run cannot end before."""
+    config, out = small(clients=3, rounds=JOINING).updated({"model": {"name": GATE}}), place.folder / "joined"
+    (place.folder / "joining.toml").write_text(config.to_toml())
+    server = place.start_server("hub", str(place.folder / "joining.toml"), "--seats", "3", out=out)
     server.wait_for_text("listening on")
-    sites = [place.start_site(client, "second") for client in range(SITES)]
-    server.wait_for_text("round 2: 2 uploads")
+    sites = [place.start_site(client, "second", "--allow", GATE) for client in range(SITES)]
+    gate = place.folder / "state-0/node/flower/hold"
+    server.wait_for_text("round 1: 2 uploads")
+    gate.touch()
     assert place.type("add", "keys", str(place.folder / "keys"), "--add").wait() == 0
-    late = place.start_site(2, "second")
+    late = place.start_site(2, "second", "--allow", GATE)
+    server.wait_for_text("client 2 is connected")
+    gate.unlink()
     server.wait_for_text(": 3 uploads")
+    gate.touch()
     assert place.type("revoke", "keys", str(place.folder / "keys"), "--revoke", "1").wait() == 0
     server.wait_for_text("client 1 is refused: its key was revoked; its model stays as last merged")
     assert sites[1].wait() == 1
     assert "does not know this site's key" in sites[1].text()
     status = place.type("status", "status", str(out), "--json")
     assert status.wait() == 0
+    assert json.loads(status.text())["state"] == "running"
     told = {member["client"]: member for member in json.loads(status.text())["members"]}
     assert told[1]["revoked"]
     assert told[0]["rounds"] >= told[1]["rounds"] > 0
     assert told[2]["rounds"] > 0
+    assert [told[client]["failures"] for client in (0, 2)] == [0, 0]
+    gate.unlink()
     for command in (sites[0], late, server):
         assert command.wait() == 0, command.text()
     assert json.loads((out / "result.json").read_text())["missing_clients"] == [1]
+    after = read_status(out)
+    assert after.state == "done"
+    assert [member.revoked for member in after.members] == [False, True, False]
+    assert all(member.last_seen for member in after.members)
 
 
 def test_ctrl_c_stops_a_whole_federation_and_says_how_to_go_on(place: Place) -> None:

@@ -41,7 +41,7 @@ def wait_for(condition, seconds: float = 30.0) -> None:  # type: ignore[no-untyp
 def gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # not there, or gone between opening and reading
         return True
 
 

@@ -11,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federation_fakes import FakeGrid, Federation, Members, Message, answer_with, client_of, is_work, small
+from federation_fakes import (
+    FakeGrid,
+    Federation,
+    Members,
+    Message,
+    answer_with,
+    client_of,
+    is_work,
+    simulated,
+    small,
+)
 from flwr.app import ConfigRecord, Error, RecordDict
 
 from fedpurin.engines.flower import peers, records
 from fedpurin.engines.flower.runtime import NotPushed
 from fedpurin.engines.flower.terms import Terms
-from fedpurin.engines.simulate import run_job
 from fedpurin.errors import ConfigError, EngineError
-from fedpurin.job import Job
 
 LOST_CLIENT, LOST_ROUND = 1, 2
 
@@ -47,7 +55,7 @@ def test_methods_without_a_real_cluster_give_the_digest_of_the_local_engine(
 ) -> None:
     config = small(method, values=values)
     config = config.updated({"model": {"name": "cnn"}, "data": {"validation": validation}})
-    local = run_job(Job.build(config), tmp_path / "local")
+    local = simulated(config, tmp_path / "local")
     federation = Federation(tmp_path, config)
     assert federation.run()["digest"] == local["digest"]
     assert lines(federation.path, "ledger.jsonl") == lines(tmp_path / "local", "ledger.jsonl")
@@ -453,6 +461,7 @@ def test_a_revoked_site_is_left_out_from_then_on(tmp_path: Path) -> None:
     rounds = lines(federation.path, "metrics.jsonl")
     assert [record["clients"] for record in rounds[:3]] == [[0, 1, 2], [0, 1, 2], [0, 1]]
     assert [event["client"] for event in federation.told("revoked")] == [2]
+    assert [record["failed"] for record in rounds[:3]] == [[], [], []]  # nobody misses it
     assert result["missing_clients"] == [2]
     assert (federation.grid.state(2) / "r1" / "model.safetensors").exists()
 
@@ -501,6 +510,7 @@ def test_a_site_joins_a_running_federation_from_the_next_round_on(tmp_path: Path
     federation.run()
     rounds = lines(federation.path, "metrics.jsonl")
     assert [record["clients"] for record in rounds[:3]] == [[0, 1], [0, 1], [0, 1, 2]]
+    assert [record["failed"] for record in rounds[:3]] == [[], [], []]  # an empty seat is not a failure
 
 
 def test_a_site_goes_on_with_a_new_key(tmp_path: Path) -> None:

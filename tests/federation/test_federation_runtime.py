@@ -6,7 +6,9 @@ import contextlib
 import inspect
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 from federation_fakes import Message, records
 from flwr.supernode import fleet_http_connection, start_client_internal
@@ -53,6 +55,31 @@ def test_a_node_signs_off_the_one_that_was_killed(tmp_path: Path, monkeypatch: p
         with connection("host:1", False, None, ("private", "public")) as made:
             assert made == (77,)
     assert signed_off == [77]  # the first time there was nothing to sign off
+
+
+@pytest.mark.parametrize("last", [None, 404])
+def test_a_node_signs_off_as_soon_as_the_server_is_back(
+    monkeypatch: pytest.MonkeyPatch, last: int | None
+) -> None:
+    """Both were killed: nothing answers, then nginx alone does, then the server."""
+    request = httpx.Request("POST", "https://fed/v1/fleet/deactivate-node")
+
+    def status(code: int) -> httpx.HTTPStatusError:
+        return httpx.HTTPStatusError("", request=request, response=httpx.Response(code, request=request))
+
+    answers = [httpx.ConnectError("refused"), status(502), status(last) if last else None, status(500)]
+
+    class Client:
+        def DeactivateNode(self, request: object) -> None:
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+
+    client = SimpleNamespace(from_server_address=lambda *arguments: contextlib.nullcontext(Client()))
+    monkeypatch.setattr(node, "FleetHttpClient", client)
+    monkeypatch.setattr(node, "NodeAuthHttpInterceptor", lambda *keys: None)
+    monkeypatch.setattr(node.time, "sleep", lambda seconds: None)
+    node.sign_off(77, "fed:8443", None, ("private", "public"))
+    assert len(answers) == 1  # it was not asked again after its answer
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # Flower's own way of choosing files

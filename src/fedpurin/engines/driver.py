@@ -100,8 +100,9 @@ class Driver:
         return here
 
     def _round(self, t: int) -> None:
-        asked = self.hub.participants(t)
-        here = self._gather(asked)
+        drawn = self.hub.participants(t)
+        here = self._gather(drawn)
+        asked = sorted({*here, *self.transport.members(drawn)})
         began = time.perf_counter()
         self.watcher.round_begun(t, self.rounds, len(here))
         self.hub.begin(t, asked)

@@ -64,6 +64,10 @@ class Transport:
         """Those of the clients that can be asked now; `first`: this run has not asked anybody yet."""
         return asked
 
+    def members(self, clients: list[int]) -> list[int]:
+        """Those of the clients that are there or missed; a seat that nobody holds is neither."""
+        return clients
+
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         """Do one task per client ("work" or "finish") and yield one outcome for each, as they come.
 

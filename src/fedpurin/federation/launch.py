@@ -1,8 +1,8 @@
 """Starts a run on a SuperLink and follows it to its end.
 
 Beside the run directory's own files there is RUN/federation/ while a federation is at work: logs of the
-processes, `events.jsonl` from the server, and `run.json` with the name under which the sites keep their
-state.
+processes, `run.json` with the name under which the sites keep their state, and `events.log`, a JSON line for
+everything that happened. The logs stay when the run is over.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def alone(run_path: Path) -> Iterator[None]:
         lock.release()
 
 
+def events_file(run_path: Path) -> Path:
+    return federation_folder(run_path) / "events.log"
+
+
 def run_name(run_path: Path) -> str:
     """The name of the run for its sites; the same after every restart of the server."""
     path = federation_folder(run_path) / "run.json"
@@ -67,11 +71,11 @@ class Launched:
     def __init__(self, link: SuperLink, run_path: Path, config: Config) -> None:
         self.link = link
         self.folder = federation_folder(run_path).resolve()
-        self.events = self.folder / "events.jsonl"
+        self.events = events_file(run_path).resolve()
+        self._position = _end_of(self.events)  # what happened before is history
         self.tended: list[Callable[[], list[str]]] = []  # each starts again what has ended, and says so
         self._settings = {"config": config.to_toml(), "run": run_name(run_path)}
         self._deaths = 0
-        self.events.unlink(missing_ok=True)
         self._start()
 
     def _start(self) -> None:
@@ -91,11 +95,10 @@ class Launched:
 
         A process that is killed is started again: the run goes on after its newest checkpoint.
         """
-        position = 0
         try:
             while True:
                 alive = self.rounds.alive() and self.link.alive()  # before we look for last words
-                lines, position = new_lines(self.events, position)
+                lines, self._position = new_lines(self.events, self._position)
                 for event in lines:
                     if event["event"] == "error":
                         raise EngineError(str(event["message"]))
@@ -135,7 +138,7 @@ def launch(
     folder = federation_folder(run_path).resolve()
     order = {
         "path": str(run_path.resolve()),
-        "events": str(folder / "events.jsonl"),
+        "events": str(events_file(run_path).resolve()),
         "terms": terms.to_json(),
         "roster": "" if keys is None else str(keys.folder.resolve()),
         "door": link.door(),
@@ -151,6 +154,16 @@ def stop_old_run(link: SuperLink, run_path: Path) -> None:
     if path.exists():
         link.stop_run(path.read_text().strip())
         path.unlink()
+
+
+def _end_of(log: Path) -> int:
+    """The length of a log, whose last line may have been torn: the next one begins on a line of its own."""
+    if not log.exists():
+        return 0
+    if not log.read_bytes().endswith(b"\n"):
+        with log.open("a") as file:
+            file.write("\n")
+    return log.stat().st_size
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Event], int]:

@@ -6,6 +6,7 @@ No torch here: the command and the dashboard ask often.
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from fedpurin.config import RunSection
 from fedpurin.errors import RunError
-from fedpurin.federation.launch import federation_folder, new_lines
+from fedpurin.federation.launch import events_file, new_lines
 from fedpurin.runs.files import read_toml
 from fedpurin.settings import converted
 
@@ -62,8 +63,6 @@ def read_status(run: Path) -> Status:
         else:
             member.down += amount
     _read_events(run, status, seats)
-    if (run / "result.json").exists():
-        status.state = "done"
     status.members = list(seats.values())
     return status
 
@@ -87,11 +86,16 @@ def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
 def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
     from fedpurin.federation.progress import describe
 
-    events = new_lines(federation_folder(run) / "events.jsonl", 0)[0]
+    events = new_lines(events_file(run), 0)[0]
+    alive = True
     for event in events:
         kind = event["event"]
-        if kind in ("started", "waiting"):
-            status.state = "waiting" if kind == "waiting" or status.state == "stopped" else status.state
+        if kind == "started":
+            status.state, alive = "waiting", _lives(event["pid"])
+            for member in seats.values():  # what was known of the connections ended with the process before
+                member.connected, member.revoked = False, member.client in event.get("revoked", [])
+        elif kind == "waiting":
+            status.state = "waiting"
         elif kind == "round":
             status.state = "running"
         elif kind == "error":
@@ -103,11 +107,25 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
             member.connected, member.revoked, member.last_seen = True, False, event.get("at")
         elif kind in ("left", "revoked", "replaced"):
             member.connected, member.revoked = False, member.revoked or kind == "revoked"
-    if status.state == "stopped":
+    if (run / "result.json").exists():
+        status.state = "done"
+    elif not alive:
+        status.state = "stopped"
+    if status.state in ("stopped", "done"):
         for member in seats.values():
             member.connected = False
     told = [line for event in events[-200:] if (line := describe(event, run))]
     status.log = told[-12:]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def table(status: Status) -> list[str]:

@@ -29,6 +29,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 FLOWERS_SLEEP = 3.0  # when there was no message
 SHORTEST_SLEEP = 0.2
+SIGN_OFF_SECONDS = 300.0  # in which the server may be away, too
+AWAY = (502, 503, 504)  # what nginx says while it is
 
 
 class Clock:
@@ -47,15 +49,25 @@ class Clock:
 
 
 def sign_off(node_id: int, address: str, root_certificates: Any, keys: Any) -> None:
+    """Also where the server is away at the moment: the node may have died with it."""
     interceptors: list[Any] = [
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(*keys),
     ]
-    with (
-        contextlib.suppress(httpx.HTTPError, OSError, RuntimeError),
-        FleetHttpClient.from_server_address(address, False, root_certificates, interceptors) as client,
-    ):
-        client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+    end = time.monotonic() + SIGN_OFF_SECONDS
+    with FleetHttpClient.from_server_address(address, False, root_certificates, interceptors) as client:
+        while time.monotonic() < end:
+            try:
+                client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
+                return
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code not in AWAY:
+                    return  # it is not known there, or not any more
+            except httpx.TransportError:
+                pass
+            except (OSError, RuntimeError):
+                return
+            time.sleep(SHORTEST_SLEEP)
 
 
 def returning(connect: Callable[..., Any], memory: Path) -> Callable[..., Any]:

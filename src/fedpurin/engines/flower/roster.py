@@ -23,6 +23,11 @@ def members(folder: Path) -> dict[int, Path]:
     return {int(path.stem.removeprefix("node-")): path for path in sorted(folder.glob("node-*.pub"))}
 
 
+def revoked(folder: Path) -> list[int]:
+    """The clients that were members once."""
+    return sorted(int(path.stem.removeprefix("node-")) for path in folder.glob("node-*.revoked"))
+
+
 def node_key_bytes(public_key_file: Path) -> bytes:
     """A site's public key as Flower's SuperLink reports it."""
     key = serialization.load_ssh_public_key(public_key_file.read_bytes())

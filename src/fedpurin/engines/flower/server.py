@@ -36,7 +36,7 @@ class FlowerTransport(Transport):
         """Wait for the clients of a round: for all of them at first, later rather for enough of them."""
         seats, began, told = asked, time.monotonic(), -1
         while True:
-            asked = [client for client in seats if client in self.peers.members()]  # others have no key (yet)
+            asked = self.members(seats)
             need = min(self.terms.minimum, len(asked))
             here = [client for client in self.peers.present() if client in asked]
             waited = time.monotonic() - began
@@ -54,6 +54,11 @@ class FlowerTransport(Transport):
                     f"needs {need}: start the missing clients and resume"
                 )
             time.sleep(WAIT_POLL_SECONDS)
+
+    def members(self, clients: list[int]) -> list[int]:
+        """Those with a key; others have none yet, or had theirs revoked."""
+        members = self.peers.members()
+        return [client for client in clients if client in members]
 
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         return self.peers.run(op, t, clients, reply)

@@ -17,7 +17,7 @@ from typing import Any
 
 from flwr.serverapp import ServerApp
 
-from fedpurin.engines.flower.roster import Roster
+from fedpurin.engines.flower.roster import Roster, revoked
 from fedpurin.engines.flower.runtime import Door, Tasks
 from fedpurin.engines.flower.server import event_writer, serve
 from fedpurin.engines.flower.terms import Terms
@@ -31,9 +31,10 @@ log = logging.getLogger("fedpurin")
 
 def main(order: dict[str, Any]) -> None:
     notify = event_writer(Path(order["events"]))
-    notify("started", pid=os.getpid())
+    folder = Path(order["roster"]) if order["roster"] else None
+    notify("started", pid=os.getpid(), revoked=revoked(folder) if folder else [])
     try:
-        roster = Roster(Path(order["roster"]) if order["roster"] else None)
+        roster = Roster(folder)
         with Tasks(Door(**order["door"])).serve_run(order["run"], START_SECONDS) as grid:
             result = serve(grid, Path(order["path"]), Terms(**order["terms"]), notify, roster)
     except FedpurinError as error:
