@@ -1,5 +1,6 @@
 #!/bin/sh
-# Walks through docs/federation.md on one machine: a server and two sites in network namespaces of their own.
+# Walks through docs/federation.md on one machine: a server and sites in network namespaces of their own. Two
+# sites begin, a third joins, the second is revoked.
 # Needs root, iproute2 and nginx:  sudo sh three-machines.sh FOLDER
 # Nothing of it is reachable from outside, and everything but FOLDER is gone afterwards.
 set -eu
@@ -14,13 +15,13 @@ clean_up() {
     trap - EXIT INT TERM
     kill $jobs 2>/dev/null || true
     wait 2>/dev/null || true
-    for name in server a b; do ip netns delete "fed-$name" 2>/dev/null || true; done
+    for name in server a b c; do ip netns delete "fed-$name" 2>/dev/null || true; done
 }
 jobs=
 trap clean_up EXIT INT TERM
 
-# Three machines: the server is a switch, too. Addresses exist inside the namespaces only.
-for name in server a b; do
+# The machines: the server is a switch, too. Addresses exist inside the namespaces only.
+for name in server a b c; do
     ip netns add "fed-$name"
     ip -n "fed-$name" link set lo up
 done
@@ -28,7 +29,7 @@ ip -n fed-server link add lan type bridge
 ip -n fed-server address add 10.77.0.1/24 dev lan
 ip -n fed-server link set lan up
 number=2
-for name in a b; do
+for name in a b c; do
     ip -n fed-server link add "to-$name" type veth peer name eth0 netns "fed-$name"
     ip -n fed-server link set "to-$name" master lan up
     ip -n "fed-$name" address add "10.77.0.$number/24" dev eth0
@@ -42,12 +43,17 @@ on() { # on MACHINE COMMAND...
     ip netns exec "fed-$machine" "$@"
 }
 
+until_said() { # until_said FILE TEXT: the server must live until then
+    until grep -q "$2" "$1"; do kill -0 "$server" || { cat server.log; exit 1; }; sleep 0.2; done
+}
+
 "$python" "$here/make_site_data.py" data
 on server $fedpurin federation keys keys --name 10.77.0.1 --sites 2
-on server $fedpurin federation server "$here/config.toml" --keys keys --out run > server.log 2>&1 &
+on server $fedpurin federation server "$here/config.toml" --rounds 15 --seats 3 --keys keys --out run \
+    > server.log 2>&1 &
 server=$!
 jobs="$server"
-until grep -q "listening on" server.log; do kill -0 "$server" || { cat server.log; exit 1; }; sleep 1; done
+until_said server.log "listening on"
 
 # The control interface is closed: from a site, everything but the fleet paths is 404.
 on a "$python" "$here/knock.py" 10.77.0.1 8443 keys/site-0/ca.pem
@@ -57,7 +63,21 @@ a=$!
 on b $fedpurin federation client --keys keys/site-1 --data data/site-b.npz --state state-b > site-b.log 2>&1 &
 b=$!
 jobs="$server $a $b"
-for job in $jobs; do wait "$job" || { cat server.log site-a.log site-b.log; exit 1; }; done
+
+until_said server.log "round 2: 2 uploads"
+on server $fedpurin federation keys keys --add
+on c $fedpurin federation client --keys keys/site-2 --data data/site-c.npz --state state-c > site-c.log 2>&1 &
+c=$!
+jobs="$server $a $b $c"
+until_said server.log ": 3 uploads"
+on server $fedpurin federation status run
+on server $fedpurin federation keys keys --revoke 1
+if wait "$b"; then echo "the revoked site ended as if nothing had happened"; exit 1; fi
+on server $fedpurin federation status run
+
+for job in $server $a $c; do wait "$job" || { cat server.log site-?.log; exit 1; }; done
 jobs=
-cat server.log site-a.log site-b.log
-ls -l state-a/*/model.safetensors state-b/*/model.safetensors
+cat server.log site-a.log site-b.log site-c.log
+on a $fedpurin federation audit state-a
+on server $fedpurin federation status run
+ls -l state-?/*/model.safetensors
