@@ -92,8 +92,8 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
         kind = event["event"]
         if kind == "started":
             status.state, alive = "waiting", _lives(event["pid"])
-            for member in seats.values():  # what was known of the connections ended with the process before
-                member.connected, member.revoked = False, member.client in event.get("revoked", [])
+            for seat in seats.values():  # what was known of the connections ended with the process before
+                seat.connected, seat.revoked = False, seat.client in event.get("revoked", [])
         elif kind == "waiting":
             status.state = "waiting"
         elif kind == "round":
@@ -112,8 +112,8 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
     elif not alive:
         status.state = "stopped"
     if status.state in ("stopped", "done"):
-        for member in seats.values():
-            member.connected = False
+        for seat in seats.values():
+            seat.connected = False
     told = [line for event in events[-200:] if (line := describe(event, run))]
     status.log = told[-12:]
 
