@@ -274,7 +274,7 @@ def test_a_message_that_does_not_get_on_its_way_is_sent_again(
         return push(grid, messages)
 
     monkeypatch.setattr(FakeGrid, "push_messages", get_stuck)
-    monkeypatch.setattr(peers, "HELLO_SECONDS", 0.0)  # greeted again at once
+    monkeypatch.setattr(peers, "PROBE_SECONDS", 0.0)  # greeted again at once
     federation = Federation(tmp_path / "run", small())
     assert federation.run()["digest"] == whole["digest"]
     assert len(stuck) == 2
@@ -451,6 +451,28 @@ def when(client: int, t: int, do: Any) -> Any:
         return answer
 
     return tamper
+
+
+@pytest.mark.parametrize("how", ["lost", "its process died"])
+def test_a_site_that_could_not_answer_its_greeting_is_greeted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(peers, "PROBE_SECONDS", 0.05 if how == "lost" else 600.0)
+    greeted: list[int] = []
+
+    def swallow(asked: Message, answer: Message) -> Message | None:
+        if asked.metadata.message_type != records.HELLO or client_of(asked) != 1:
+            return answer
+        greeted.append(1)
+        if len(greeted) > 1:
+            return answer
+        return None if how == "lost" else Message(Error(8, "gone"), reply_to=asked)
+
+    federation = Federation(tmp_path, small(), swallow)
+    federation.terms = replace(federation.terms, join=60.0)
+    federation.run()
+    assert lines(federation.path, "metrics.jsonl")[0]["clients"] == [0, 1, 2]
+    assert sorted(event["client"] for event in federation.told("joined")) == [0, 1, 2]
 
 
 def test_a_revoked_site_is_left_out_from_then_on(tmp_path: Path) -> None:

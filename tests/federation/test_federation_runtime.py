@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from federation_fakes import Message, records
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli import flower_supernode as supernode_command
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
 from fedpurin.engines.flower import node
 from fedpurin.engines.flower.runtime import Bundle, Order, bundle_hash
@@ -23,6 +25,8 @@ from fedpurin.federation.cluster import APP as SENT_APP
 def test_the_supernode_sleeps_and_connects_where_we_mend_it() -> None:
     loop = inspect.getsource(start_client_internal.start_client_internal)
     assert "time.sleep(3)" in loop
+    assert "run_id = _pull_and_store_message(" in loop
+    assert "if run_id is None:" in loop
     assert "with http_request_response(" in inspect.getsource(start_client_internal._init_connection)
     assert "flwr_exit(" in inspect.getsource(fleet_http_connection.http_request_response)
     assert callable(supernode_command)
@@ -40,6 +44,24 @@ def test_the_node_asks_soon_after_work_and_ever_less_often_without(monkeypatch: 
     clock.sleep(0.5)  # it waits for an answer of ours
     clock.sleep(3)
     assert slept[-2:] == [0.05, 0.2]
+
+
+def test_a_reply_left_over_is_sent_without_waiting_for_the_next_message() -> None:
+    """An order that was answered twice: Flower waits for one reply per message, and would stay one behind."""
+    state = InMemoryNodeState(ObjectStoreFactory().store())
+    asked = Message(records.content({"round": 1}), 5, records.WORK, ttl=60)
+    asked.metadata.__dict__["_message_id"] = "asked"
+    reply = Message(records.content({"round": 1}), reply_to=asked)
+    reply.metadata.__dict__["_message_id"] = "reply"
+    messages: list[int | None] = [7, None, None, None]
+    pull = node.with_replies_left_over(lambda *, state: messages.pop(0))
+    assert [pull(state=state), pull(state=state)] == [7, None]
+    state.store_message(asked)
+    assert pull(state=state) is None
+    state.store_message(reply)
+    assert pull(state=state) == 0  # not None: Flower goes on to send
+    assert [message.metadata.message_id for message in state.get_messages_legacy(is_reply=True)] == ["reply"]
+    assert not node.has_reply(state)
 
 
 def test_a_node_signs_off_the_one_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from fedpurin.version import __version__
 
 POLL_SECONDS = 0.1
 HELLO_SECONDS = 120.0
-PROBE_SECONDS = 20.0  # without an answer, after which a node is asked whether it still has the message
+PROBE_SECONDS = 20.0  # without an answer, after which a node is greeted again: it may have lost the message
 MAX_TRIES = 4  # per client and round
 REASON_LENGTH = 300
 
@@ -112,7 +112,7 @@ class Peers:
         now = time.monotonic()
         for node in strangers:
             if self._again.get(node, now) <= now:
-                self._again[node] = now + HELLO_SECONDS
+                self._again[node] = now + PROBE_SECONDS
                 if message_id := self._try_hello(node):
                     self._hellos[message_id] = node
 
@@ -134,13 +134,18 @@ class Peers:
     def _hear(self, nodes: dict[int, bytes]) -> None:
         for message in self.grid.pull_messages(list(self._hellos)) if self._hellos else []:
             node = self._hellos.pop(message.metadata.reply_to_message_id, None)
-            if node is None or message.has_error():  # gone, or too slow: it is greeted again if it is there
+            if node is None:
+                continue
+            if message.has_error():  # gone, or its process died over it: greeted again if it is there
+                self._again.pop(node, None)
                 continue
             try:
                 client = self._identify(message, nodes.get(node, b""))
             except FedpurinError as error:
                 self._done_with.add(node)
                 self.notify("refused", reason=str(error))
+                continue
+            if self.node_of.get(client) == node:  # the second answer of one that was greeted twice
                 continue
             if client in self.node_of:
                 self._done_with.add(self.node_of[client])
