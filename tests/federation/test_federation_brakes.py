@@ -94,6 +94,23 @@ def test_the_audit_holds_exactly_what_was_sent(tmp_path: Path) -> None:
     assert {line["kept"] for line in lines} == {"yes"}
 
 
+def test_a_line_of_the_audit_that_was_torn_is_shown_and_hides_no_other(tmp_path: Path) -> None:
+    def write(t: int) -> None:
+        about = {"values": 1, "type": "float32", "metrics": False}
+        audit.record(tmp_path, "r1", t, "upload", [b"x"], keep=False, **about)
+
+    write(1)
+    with (tmp_path / audit.AUDIT).open("a") as log:
+        log.write('{"at": 1, "ru')
+    write(3)
+    assert [(line["round"], line["kept"]) for line in audit.read(tmp_path)] == [
+        (1, "no"),
+        (0, "damaged"),
+        (3, "no"),
+    ]
+    assert commands.audit(tmp_path, console=Screen()) == 1
+
+
 def test_the_audit_command_notices_a_message_that_was_changed(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small())
     federation.run()

@@ -535,6 +535,18 @@ def test_a_site_joins_a_running_federation_from_the_next_round_on(tmp_path: Path
     assert [record["failed"] for record in rounds[:3]] == [[], [], []]  # an empty seat is not a failure
 
 
+def test_a_site_that_has_a_key_and_never_came_is_not_waited_for(tmp_path: Path) -> None:
+    roster = Members(0, 1)
+    key = when(0, 1, lambda: roster.keys.setdefault(b"key 2", 2))
+    federation = Federation(tmp_path, small(rounds=3), key, roster=roster)
+    federation.grid.absent = {2}
+    federation.terms = replace(federation.terms, join=600.0, patience=600.0)
+    federation.run()
+    rounds = lines(federation.path, "metrics.jsonl")
+    assert [record["clients"] for record in rounds[:3]] == [[0, 1]] * 3
+    assert rounds[2]["failed"] == [{"client": 2, "reason": "not connected"}]
+
+
 def test_a_site_goes_on_with_a_new_key(tmp_path: Path) -> None:
     roster = Members(0, 1, 2)
     federation: Federation

@@ -287,8 +287,9 @@ def test_the_keys_command_says_what_to_do_next(tmp_path: Path) -> None:
 
 
 def test_every_event_is_told_in_one_plain_line(tmp_path: Path) -> None:
-    record = {"upload": {"accuracy": [0.5, None, 1.0]}, "seconds": {"round": 2.0}}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    record = {"round": 2, "upload": {"accuracy": [0.5, None, 1.0]}, "seconds": {"round": 2.0}}
+    later = {"round": 3, "upload": {"accuracy": [0.9]}, "seconds": {"round": 7.0}}
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps(later)}\n")
 
     def told(**event: Any) -> str | None:
         return progress.describe(event, tmp_path)

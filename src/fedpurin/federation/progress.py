@@ -53,8 +53,9 @@ def describe(event: dict[str, Any], run_path: Path) -> str | None:
 
 def _round_line(event: dict[str, Any], run_path: Path) -> str:
     line = f"round {event['round']}: {event['accepted']} uploads"
-    with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
-        record = json.loads((run_path / "metrics.jsonl").read_text().splitlines()[-1])
+    with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
+        told = reversed((run_path / "metrics.jsonl").read_text().splitlines())
+        record = next(r for text in told if (r := json.loads(text))["round"] == event["round"])
         known = [a for a in record["upload"]["accuracy"] if a is not None]
         if known:
             line += f", mean accuracy {sum(known) / len(known):.3f}"

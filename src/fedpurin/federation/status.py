@@ -5,6 +5,7 @@ No torch here: the command and the dashboard ask often.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -17,6 +18,8 @@ from fedpurin.errors import RunError
 from fedpurin.federation.launch import events_file, new_lines
 from fedpurin.runs.files import read_toml
 from fedpurin.settings import converted
+
+LOG_LINES = 12
 
 
 @dataclass
@@ -114,8 +117,8 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
     if status.state in ("stopped", "done"):
         for seat in seats.values():
             seat.connected = False
-    told = [line for event in events[-200:] if (line := describe(event, run))]
-    status.log = told[-12:]
+    told = (line for event in reversed(events) if (line := describe(event, run)))
+    status.log = list(itertools.islice(told, LOG_LINES))[::-1]
 
 
 def _lives(pid: int) -> bool:

@@ -33,18 +33,20 @@ class FlowerTransport(Transport):
         self.peers, self.terms, self.notify = peers, terms, notify
 
     def gather(self, asked: list[int], *, first: bool) -> list[int]:
-        """Wait for the clients of a round: for all of them at first, later rather for enough of them."""
+        """Wait for the clients of a round: for all of them at first, later rather for enough of them, and not
+        for one that has a key and never came."""
         seats, began, told = asked, time.monotonic(), -1
         while True:
             asked = self.members(seats)
             need = min(self.terms.minimum, len(asked))
             here = [client for client in self.peers.present() if client in asked]
+            expected = asked if first else [client for client in asked if client in self.peers.node_of]
             waited = time.monotonic() - began
-            if len(here) == len(asked):
+            if set(expected) <= set(here) and len(here) >= need:
                 return here
             if len(here) != told:
                 told = len(here)
-                self.notify("waiting", have=told, want=len(asked))
+                self.notify("waiting", have=told, want=max(need, len(expected)))
             patience = self.terms.join if first else self.terms.patience
             if len(here) >= need and waited > patience:
                 return here
