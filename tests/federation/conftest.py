@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs import need
 
 with warnings.catch_warnings():  # Flower's own imports use names that its dependencies have deprecated
     warnings.simplefilter("ignore")
     import flwr.clientapp
     import flwr.serverapp  # noqa: F401
-
-SYSTEM_PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-
-
-def need(program: str) -> str:
-    """The path of a system program; without it the test is skipped, but fails in CI."""
-    path = shutil.which(program, path=SYSTEM_PATH)
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{program} is not installed, and CI must run this test")
-        pytest.skip(f"{program} is not installed")
-    return path
 
 
 @pytest.fixture(scope="session")

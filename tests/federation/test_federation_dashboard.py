@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from federation_fakes import Federation, Message, answer_with, is_work, small
+from programs import need
 from test_federation_site import Screen
 
-from conftest import need
 from fedpurin.engines.flower.server import event_writer
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation import commands
