@@ -27,6 +27,7 @@ html_title = f"fedpurin {__version__}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_show_copyright = False
 html_copy_source = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#a34700", "color-brand-content": "#a34700"},
