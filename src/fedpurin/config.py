@@ -146,7 +146,7 @@ SECTIONS: dict[str, type] = {
 def parse(text: str, origin: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
 
 

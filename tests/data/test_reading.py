@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tarfile
 import tracemalloc
 from pathlib import Path
 
@@ -140,6 +141,32 @@ def test_an_archive_bomb_costs_no_memory(tiny_cifar, tmp_path):
     error, peak = refused_with_peak(tiny_cifar, tmp_path)
     assert "unpacks to more than the official archive" in error
     assert peak < 5_000_000
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/tmp/evil", "tiny-folder/../../evil", "tiny-folder/../test.bin"]
+)
+def test_a_member_of_an_archive_chooses_no_path(tiny_cifar, tmp_path, name):
+    """Whatever else is in it, only the wanted members are read, into memory; nothing is written."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "tiny.tar.gz").write_bytes(tiny_cifar.archive(extra={name: b"evil"}))
+    before = sorted(tmp_path.rglob("*"))
+    assert reading.read(tiny_cifar.source, root).train_y.tolist() == tiny_cifar.y["train"].tolist()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_a_member_that_is_no_file_is_refused(tiny_cifar, tmp_path, kind):
+    """A link in place of a wanted file must not lead the reader elsewhere."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(tiny_cifar.contents["test.bin"])
+    with tarfile.open(tmp_path / "tiny.tar.gz", "w:gz") as tar:
+        member = tarfile.TarInfo("tiny-folder/test.bin")
+        member.type, member.linkname = kind, str(secret)
+        tar.addfile(member)
+    with pytest.raises(DataError, match=r"test.bin holds 0 bytes"):
+        reading.read(tiny_cifar.source, tmp_path)
 
 
 def refused_with_peak(tiny, root: Path) -> tuple[str, int]:

@@ -74,7 +74,8 @@ def read_npz(path: Path) -> tuple[np.ndarray, ...]:
         if not zipfile.is_zipfile(path):  # np.load would take other formats, too
             path.open("rb").close()
             raise DataError(f"{path} is not an .npz file; write one with numpy.savez")
-        with np.load(path, allow_pickle=False) as file:
+        # a stream of our own: numpy leaves the file open where the archive is damaged
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             names = set(file.files)
             wanted = FOUR if names.issuperset(FOUR) else ("x", "y")
             if not names.issuperset(wanted):

@@ -22,7 +22,10 @@ from fedpurin import files
 
 KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 Tensors = dict[str, Tensor]
-DAMAGED = (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+DAMAGED = (
+    *(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError),
+    RecursionError,  # JSON that is nested a thousand deep
+)
 """What reading a checkpoint raises where it is not as it was written."""
 
 

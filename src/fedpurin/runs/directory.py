@@ -109,7 +109,7 @@ class RunDirectory:
     def _check(self, name: str, now: dict[str, Any], what: str) -> None:
         try:
             then = json.loads((self.path / name).read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise RunError(
                 f"{self.path / name} is missing or damaged; start anew with fedpurin run"
             ) from None

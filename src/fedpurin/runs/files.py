@@ -27,7 +27,7 @@ def parse_lines(file: Path, raw: bytes) -> list[dict[str, Any]]:
     pieces.pop()  # empty, or a line whose newline has not been written yet
     try:  # all at once is several times faster than line by line
         entries: Any = json.loads(b"[" + b",".join(pieces) + b"]")
-    except ValueError:
+    except (ValueError, RecursionError):
         entries = None
     if entries is None or len(entries) != len(pieces) or not all(isinstance(e, dict) for e in entries):
         entries = _parse_one_by_one(file, pieces)
@@ -41,7 +41,7 @@ def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
     for number, piece in enumerate(pieces, start=1):
         try:
             entry = json.loads(piece)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(pieces):
                 break
             raise RunError(f"{file}, line {number} is not JSON ({error}); the file is damaged") from error
@@ -56,7 +56,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
 
 
@@ -66,7 +66,7 @@ def read_json(file: Path) -> dict[str, Any] | None:
         data = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunError(f"{file} is not valid JSON ({error}); the run directory is damaged") from error
     if not isinstance(data, dict):
         raise RunError(f"{file} should hold a JSON object, not a {type(data).__name__}")
