@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedpurin.errors import FedpurinError
     from fedpurin.methods import METHODS, Method
     from fedpurin.result import Comparison, Run
+    from fedpurin.tuning import tune
 
 _HOME = {
     "Clients": "data",
@@ -40,6 +41,7 @@ _HOME = {
     "make_split": "data",
     "resume": "api",
     "run": "api",
+    "tune": "tuning",
 }
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "make_split",
     "resume",
     "run",
+    "tune",
 ]
 
 

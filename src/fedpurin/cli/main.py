@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fedpurin.cli import data, doctor, federation, init, results, run
+from fedpurin.cli import data, doctor, federation, init, results, run, tune
 from fedpurin.errors import FedpurinError
 from fedpurin.version import __version__
 
@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fedpurin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
-    for module in (run, results, data, federation, init, doctor):
+    for module in (run, tune, results, data, federation, init, doctor):
         module.add_commands(commands)
     return parser
 

@@ -49,7 +49,18 @@ class Section:
         return [c for c in self.chart.controls if c.name != "moment" and len(c.options) > 1]
 
 
-def write_report(paths: Sequence[Path | str], out: Path | str, title: str | None = None) -> Path:
+@dataclass(frozen=True)
+class Extra:
+    """A section of text that a page has beside its charts."""
+
+    title: str
+    lines: list[str]
+    code: str = ""
+
+
+def write_report(
+    paths: Sequence[Path | str], out: Path | str, title: str | None = None, extras: Sequence[Extra] = ()
+) -> Path:
     """Write the report of runs or comparison directories to `out`, whole or not at all."""
     target = Path(out)
     check_report(target)
@@ -57,7 +68,7 @@ def write_report(paths: Sequence[Path | str], out: Path | str, title: str | None
     started = [run for run in runs if run.rounds > 0]
     if not started:
         raise RunError(f"{runs[0].path} has no finished round yet; wait for the first one")
-    page = build_page(started, [run for run in runs if run.rounds == 0], title)
+    page = build_page(started, [run for run in runs if run.rounds == 0], title, extras)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, page)
@@ -70,7 +81,12 @@ def check_report(target: Path) -> None:
     check_writable(target)
 
 
-def build_page(runs: Sequence[Run], skipped: Sequence[Run] = (), title: str | None = None) -> str:
+def build_page(
+    runs: Sequence[Run],
+    skipped: Sequence[Run] = (),
+    title: str | None = None,
+    extras: Sequence[Extra] = (),
+) -> str:
     groups = group_runs(runs)
     built = [(definition, definition.build(groups)) for definition in all_charts()]
     sections = [_section(d.id, d.title, chart) for d, chart in built if isinstance(chart, Chart)]
@@ -92,6 +108,8 @@ def build_page(runs: Sequence[Run], skipped: Sequence[Run] = (), title: str | No
         moment=moment_control(moments),
         summaries=[(m, cards(groups, m), results(groups, m)) for m in moments or ["upload"]],
         last_rounds=last_name(groups),
+        validated=any(group.validated for group in groups),
+        extras=extras,
         sections=sections,
         missing=missing,
         agains=[_again(group, group is focus(groups)) for group in groups],

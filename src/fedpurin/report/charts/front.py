@@ -1,0 +1,114 @@
+"""Accuracy on validation samples against the MiB of a whole run: who is beaten in both by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
+from fedpurin.report.charts.traffic import sends_nothing
+from fedpurin.report.groups import Group, last_name
+from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
+from fedpurin.report.series import NOTHING_SENT, group_mib
+from fedpurin.report.units import mib, percent
+from fedpurin.runs.run import VALIDATION
+
+FRONT_COLOR = "#888888"
+SAMPLES = {VALIDATION: "validation samples", "trained": "test samples, which decide nothing"}
+
+
+def build(groups: Sequence[Group]) -> Chart | Missing:
+    measured = [group for group in groups if any(run.measured(VALIDATION) for run in group.runs)]
+    if not measured:
+        return Missing("no validation samples were held out (data.validation)", listed=False)
+    if not any(group.sends for group in measured):
+        return Missing(NOTHING_SENT, listed=False)
+
+    def view(samples: str) -> View:
+        return View([_picture(measured, samples)], _sentence(measured), _table(measured))
+
+    note = (
+        "Accuracy after training, mean over clients and over the last rounds of each run. The grey line "
+        "joins the runs on the front, which is drawn from the validation samples: for each of them no other "
+        "run is at least as accurate with at most as many MiB."
+    )
+    return Chart(view, [Control("samples", "Measured on", SAMPLES)], note)
+
+
+def traffic(group: Group) -> float:
+    """MiB per client of all rounds, both ways."""
+    return float(group_mib(group)[-1])
+
+
+def front(groups: Sequence[Group]) -> list[Group]:
+    """Those that no other beats, the cheapest first."""
+    points = {group.id: (group.last_mean(VALIDATION), traffic(group)) for group in groups}
+
+    def beaten(own: tuple[float, float]) -> bool:
+        return any(p != own and p[0] >= own[0] and p[1] <= own[1] for p in points.values())
+
+    return sorted((g for g in groups if not beaten(points[g.id])), key=lambda g: points[g.id][1])
+
+
+def _picture(groups: Sequence[Group], samples: str) -> Picture:
+    sending = [group for group in groups if group.sends]
+    best = front(groups)
+    places = [traffic(group) for group in sending]
+    left, right = min(places) / 1.4, max(places) * 1.4
+    marks: list[Mark] = [_steps([g for g in best if g.sends], samples, right)] if best[-1].sends else []
+    for group in sending:
+        hover = "%{y:.1%} for %{x:,.4~g} MiB"
+        outline = "#222222" if group in best else ""
+        dot = Dots(
+            [traffic(group)], [group.last_mean(samples)], group.label, group.color, group.marker,
+            size=15 if group in best else 10, outline=outline, in_legend=True, hover=hover,
+        )  # fmt: skip
+        marks.append(dot)
+    marks += [line for group in groups if (line := sends_nothing(group, samples, left, right)) is not None]
+    x = Axis("MiB per client for the whole run, both ways", kind="log", range=(left, right))
+    panel = Panel(x, Axis("mean accuracy over clients", kind="share"), marks)
+    return Picture("Accuracy against the traffic of a whole run", 470, [panel])
+
+
+def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
+    at = [(traffic(group), group.last_mean(samples)) for group in best]
+    corners = [at[0]]
+    for (_, low), (x, high) in pairwise(at):
+        corners += [(x, low), (x, high)]
+    corners.append((right, at[-1][1]))
+    x, y = (np.array(part) for part in zip(*corners, strict=True))
+    return Line(x, y, "the front", FRONT_COLOR, dash="dot", width=1.6)
+
+
+def _sentence(groups: Sequence[Group]) -> str:
+    told = [f"{g.label} ({percent(g.last_mean(VALIDATION))} for {mib(traffic(g))})" for g in front(groups)]
+    return f"On the front, from the cheapest to the most accurate: {'; '.join(told)}."
+
+
+def _table(groups: Sequence[Group]) -> Table:
+    columns = [
+        Column("validation", "Validation", "accuracy on the samples held out of training; what decides"),
+        Column("test", "Test (not used)", "the same models on the test samples; decides nothing"),
+        Column("mib", "MiB", "per client, both ways, all rounds"),
+        Column("rounds", "Rounds"),
+        Column("front", "On the front"),
+    ]
+    best = front(groups)
+    rows = []
+    for group in sorted(groups, key=lambda g: -g.last_mean(VALIDATION)):
+        cells = {
+            "validation": f"{100 * group.last_mean(VALIDATION):.2f}",
+            "test": f"{100 * group.last_mean('trained'):.2f}",
+            "mib": f"{traffic(group):.3g}",
+            "rounds": str(group.rounds),
+            "front": "yes" if group in best else "",
+        }
+        rows.append(Row(group.method, group.label, group.color, cells))
+    return Table(
+        f"Accuracy in percent, {last_name(groups).lower()}, and traffic of the whole run", columns, rows
+    )
+
+
+CHART = Definition("front", "Accuracy against traffic: the front", 8, build)

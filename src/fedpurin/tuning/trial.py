@@ -1,0 +1,217 @@
+"""One candidate and its run. A run is an ordinary run directory that pauses at the end of each rung.
+
+What a run has sent after r rounds does not depend on how many it was planned for. So a budget of MiB is a
+limit on rounds: a trial stops before the round that it could not pay, and stands for a run of so many rounds.
+Shapes: T rounds so far.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpurin import api
+from fedpurin.engines.driver import Watcher
+from fedpurin.files import write_atomic
+from fedpurin.runs.directory import stored_config
+from fedpurin.runs.run import MIB, VALIDATION, Floats, Run, load_run, row_means
+from fedpurin.tuning.candidates import Candidate
+
+LEAST_ROUNDS = 2  # before the second round nothing is known of the replies
+
+
+class Paused(Exception):
+    """The run has got as far as it should for now."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """MiB per client of a run's rounds, as sent."""
+
+    up_t: Floats
+    down_t: Floats  # of the reply that carries the aggregation of round t; that of the last round comes later
+    reply: float  # the largest mean reply to one client: what the last one may cost
+
+    @classmethod
+    def of(cls, run: Run) -> Costs:
+        sides = [
+            run.ledger.per_round(way, run.ledger.total_m, run.rounds)[1:] / MIB / run.clients
+            for way in ("up", "down")
+        ]
+        messages_t = run.ledger.per_round("down", np.ones(len(run.ledger)), run.rounds)[1:]
+        mean_t = sides[1] * run.clients / np.maximum(messages_t, 1)
+        return cls(sides[0], sides[1], float(mean_t.max(initial=0.0)))
+
+    def whole(self, rounds: int) -> float:
+        """All of a run that ends after so many of these rounds, with the last reply to everybody."""
+        return float(self.up_t[:rounds].sum() + self.down_t[: rounds - 1].sum()) + self.reply
+
+    @property
+    def dearest(self) -> float:
+        """The dearest round so far."""
+        return float((self.up_t + self.down_t).max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class Limits:
+    mib: float | None = None  # per client, for a whole run
+    ends: float | None = None  # on time.monotonic()
+
+    def time_is_over(self) -> bool:
+        return self.ends is not None and time.monotonic() >= self.ends
+
+
+class Pacer(Watcher):
+    """Pauses a run at a round, when the budget does not pay another one, or when the time is over."""
+
+    def __init__(self, trial: Trial, until: int, limits: Limits, follower: Follower) -> None:
+        self.trial, self.until, self.limits, self.follower = trial, until, limits, follower
+
+    def round_begun(self, t: int, of: int, asked: int) -> None:
+        if t > self.until or (t > 1 and self.limits.time_is_over()):
+            raise Paused
+        if t > LEAST_ROUNDS and not self.trial.may_go_on(self.limits.mib):
+            raise Paused
+
+    def client_done(self, t: int, client: int, done: int, total: int) -> None:
+        self.follower.client_done(self.trial, t, self.until, done, total)
+
+    def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
+        if not record.get("final"):
+            self.follower.round_done(self.trial, record, self.until)
+
+
+class Follower:
+    """Watches a search; the defaults do nothing."""
+
+    def rung_begun(self, rung: int, of: int, rounds: int, trials: int) -> None: ...
+
+    def trial_begun(self, trial: Trial, place: int, of: int) -> None: ...
+
+    def client_done(self, trial: Trial, t: int, until: int, done: int, total: int) -> None: ...
+
+    def round_done(self, trial: Trial, record: dict[str, Any], until: int) -> None: ...
+
+    def trial_done(self, trial: Trial, failed: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    candidate: Candidate
+    path: Path  # of its run
+
+    @property
+    def label(self) -> str:
+        return self.candidate.label
+
+    @property
+    def planned(self) -> int:
+        return self.candidate.config.run.rounds
+
+    @property
+    def complete(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    @property
+    def started(self) -> bool:
+        return (self.path / "config.toml").is_file()
+
+    def run(self) -> Run:
+        return load_run(self.path)
+
+    @property
+    def rounds(self) -> int:
+        return self.run().rounds if self.started else 0
+
+    # Going on
+
+    def advance(self, until: int, limits: Limits, follower: Follower) -> None:
+        """Go on to the end of this round, or as far as the limits allow."""
+        pacer = Pacer(self, until, limits, follower)
+        try:
+            if self.started:
+                api.resume(self.path, pacer)
+            else:
+                api.run(self.candidate.config, self.path, pacer)
+        except Paused:
+            self._drop_checkpoints(keep=1)
+
+    def may_go_on(self, budget: float | None) -> bool:
+        """Whether one more round and the last reply would stay within the budget."""
+        if self.complete:
+            return False
+        if budget is None or self.rounds < LEAST_ROUNDS:
+            return True
+        run = self.run()
+        costs = Costs.of(run)
+        return costs.whole(run.rounds) + costs.dearest <= budget
+
+    def finish(self) -> None:
+        """End the run where it stands: a last reply, final models, result.json."""
+        if not self.complete:
+            config = stored_config(self.path).updated({"run": {"rounds": self.rounds}})
+            write_atomic(self.path / "config.toml", config.to_toml())
+            api.resume(self.path)
+        self._drop_checkpoints(keep=0)
+
+    def give_up(self) -> None:
+        """It will not go on: its records stay, its checkpoints, which are large, go."""
+        self._drop_checkpoints(keep=0)
+
+    def _drop_checkpoints(self, keep: int) -> None:
+        folders = sorted((self.path / "checkpoints").glob("round-*"))
+        for folder in folders[: len(folders) - keep]:
+            shutil.rmtree(folder)
+
+    def held_out(self) -> int:
+        """Validation samples of all clients together."""
+        return sum(json.loads((self.path / "clients.json").read_text())["validation_samples"])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a trial after some rounds."""
+
+    rounds: int  # measured
+    planned: int  # rounds of the configuration that it stands for
+    validation: float  # mean over clients and the last rounds; what decides
+    error: float  # standard error of it, as if all samples were drawn anew
+    test: float  # of the same models on the test samples; decides nothing
+    mib: float  # per client for all planned rounds, both ways
+    measured: bool  # mib is the whole run's ledger; otherwise it is reckoned from the rounds so far
+    fits: bool  # the budget
+
+    @classmethod
+    def of(cls, trial: Trial, budget: float | None) -> Standing:
+        run = trial.run()
+        costs = Costs.of(run)
+        window = max(1, min(10, run.rounds // 3))
+        validation, test = (_recent(run, moment, window) for moment in (VALIDATION, "trained"))
+        samples = trial.held_out()
+        error = float(np.sqrt(max(validation * (1 - validation), 1e-4) / max(samples, 1)))
+        planned = run.rounds if trial.complete else _affordable(run, costs, trial.planned, budget)
+        if trial.complete:
+            mib = float(run.ledger.total_m.sum()) / MIB / run.clients
+        else:
+            mib = costs.whole(run.rounds) + (planned - run.rounds) * costs.dearest
+        fits = budget is None or mib <= budget
+        return cls(run.rounds, planned, validation, error, test, mib, trial.complete, fits)
+
+
+def _recent(run: Run, moment: str, window: int) -> float:
+    mean_t = row_means(run.accuracy(moment))
+    return float(np.mean(mean_t[~np.isnan(mean_t)][-window:]))
+
+
+def _affordable(run: Run, costs: Costs, wanted: int, budget: float | None) -> int:
+    """Rounds that the budget pays, reckoned with the dearest so far."""
+    if budget is None or not costs.dearest:
+        return wanted
+    more = int(max(budget - costs.whole(run.rounds), 0.0) / costs.dearest)
+    return min(wanted, run.rounds + more)
