@@ -31,6 +31,9 @@ def test_no_configuration_is_listed_twice_and_labels_tell_them_apart() -> None:
     assert len({setting_key(c.config.as_dict()) for c in listed}) == len(listed)
     assert len({c.label for c in listed}) == len(listed)
     assert len({c.name for c in listed}) == len(listed)
+    assert {"FedPURIN, as configured", "FedPURIN (tau 0.1)", "FedBN (silent after 6, int8)"} < {
+        c.label for c in listed
+    }
 
 
 def test_only_what_a_method_has_is_varied() -> None:

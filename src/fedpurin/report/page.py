@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -59,16 +59,23 @@ class Extra:
 
 
 def write_report(
-    paths: Sequence[Path | str], out: Path | str, title: str | None = None, extras: Sequence[Extra] = ()
+    paths: Sequence[Path | str],
+    out: Path | str,
+    title: str | None = None,
+    extras: Sequence[Extra] = (),
+    labels: Mapping[Path, str] | None = None,
 ) -> Path:
-    """Write the report of runs or comparison directories to `out`, whole or not at all."""
+    """Write the report of runs or comparison directories to `out`, whole or not at all.
+
+    `labels` names runs, by their path, where they should not be named by what sets them apart.
+    """
     target = Path(out)
     check_report(target)
     runs = [load_run(path) for path in find_runs([Path(path) for path in paths])]
     started = [run for run in runs if run.rounds > 0]
     if not started:
         raise RunError(f"{runs[0].path} has no finished round yet; wait for the first one")
-    page = build_page(started, [run for run in runs if run.rounds == 0], title, extras)
+    page = build_page(started, [run for run in runs if run.rounds == 0], title, extras, labels)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, page)
@@ -86,8 +93,10 @@ def build_page(
     skipped: Sequence[Run] = (),
     title: str | None = None,
     extras: Sequence[Extra] = (),
+    labels: Mapping[Path, str] | None = None,
 ) -> str:
-    groups = group_runs(runs)
+    named = labels or {}
+    groups = [replace(g, label=named.get(g.runs[0].path, g.label)) for g in group_runs(runs)]
     built = [(definition, definition.build(groups)) for definition in all_charts()]
     sections = [_section(d.id, d.title, chart) for d, chart in built if isinstance(chart, Chart)]
     missing = [(d.title, chart.reason) for d, chart in built if isinstance(chart, Missing) and chart.listed]

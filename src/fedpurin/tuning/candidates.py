@@ -13,8 +13,8 @@ from typing import Any, get_args
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS, AnyMethod, find_method
-from fedpurin.runs.setting import describe, differences, method_label, setting_key
-from fedpurin.settings import hints, names_of
+from fedpurin.runs.setting import method_label, setting_key
+from fedpurin.settings import hints, names_of, plain
 
 Table = dict[str, dict[str, Any]]
 YOURS = "as configured"
@@ -38,7 +38,7 @@ def candidates(config: Config) -> tuple[list[Candidate], list[str]]:
     for name in _methods(config):
         for wave, table in _variations(config, name):
             try:
-                waves[wave].append(config.updated(table))
+                waves[wave].append(_changed(config, table))
             except ConfigError as problem:
                 left_out.append(f"{method_label(name)} with {_told(table)}: {problem}")
     for variant in (variant for wave in waves for variant in wave):
@@ -67,6 +67,15 @@ def _variations(config: Config, name: str) -> Iterator[tuple[int, Table]]:
             yield 2, base | {"method": change, "wire": {"values": "int8"}}
 
 
+def _changed(config: Config, table: Table, *, afresh: bool = False) -> Config:
+    """Another method starts from its own usual settings; whatever the configured one has stays with it."""
+    kind = find_method(table["run"]["method"])
+    if kind is type(config.method) and not afresh:
+        return config.updated(table)
+    usual = kind(**{name: value for name, value in config.usual.items() if name in names_of(kind)})
+    return config.updated(table | {"method": plain(usual) | table.get("method", {})})
+
+
 def _changes(kind: type[AnyMethod], rounds: int) -> Iterator[dict[str, Any]]:
     """One setting of the method at a time."""
     own = names_of(kind)
@@ -79,20 +88,25 @@ def _changes(kind: type[AnyMethod], rounds: int) -> Iterator[dict[str, Any]]:
         yield from ({"beta": beta} for beta in (1, half))
     if "silent_after" in own:
         yield {"silent_after": half}
-    if "tau" in own and "curvature" in get_args(hints(kind).get("score")):
+    if "curvature" in get_args(hints(kind).get("score")):
         yield {"score": "curvature"}
 
 
 def _named(configs: list[Config]) -> list[Candidate]:
-    """Labels tell apart the candidates of one method."""
-    tables = [config.as_dict() for config in configs]
+    """Labels name what is not usual for the method."""
     named: list[Candidate] = []
-    for i, (config, table) in enumerate(zip(configs, tables, strict=True)):
-        siblings = [other for other in tables if other["run"]["method"] == config.run.method]
-        label = config.method.label + describe(table, differences(siblings))
-        label += f", {YOURS}" if i == 0 else ""
+    for i, config in enumerate(configs):
+        usual = _changed(config, {"run": {"method": config.run.method}}, afresh=True).method
+        changed = [
+            f"{name.replace('_', ' ')} {getattr(config.method, name)}"
+            for name in VARIED
+            if name in names_of(type(config.method)) and getattr(config.method, name) != getattr(usual, name)
+        ]
+        if config.value_type != config.method.value_type:
+            changed.append(config.value_type)
+        label = config.method.label + (f" ({', '.join(changed)})" if changed else "")
         short = config.method.name or type(config.method).__name__.lower()
-        named.append(Candidate(f"{i + 1:02d}-{short}", label, config))
+        named.append(Candidate(f"{i + 1:02d}-{short}", label + (f", {YOURS}" if i == 0 else ""), config))
     return named
 
 

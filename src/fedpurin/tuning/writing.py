@@ -56,4 +56,5 @@ def write_page(outcome: Outcome, folder: Path) -> Path:
     ]
     runs = [row.trial.path for row in shown]
     title = "A search for method and settings"
-    return write_report(runs, folder / PAGE, title, [extra for extra in extras if extra.lines])
+    labels = {row.trial.path: row.trial.label for row in shown}
+    return write_report(runs, folder / PAGE, title, [extra for extra in extras if extra.lines], labels)
