@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS, AnyMethod, find_method
 from fedpurin.runs.setting import method_label, setting_key
-from fedpurin.settings import hints, names_of, plain
+from fedpurin.settings import names_of, plain
 
 Table = dict[str, dict[str, Any]]
 YOURS = "as configured"
@@ -88,7 +88,8 @@ def _changes(kind: type[AnyMethod], rounds: int) -> Iterator[dict[str, Any]]:
         yield from ({"beta": beta} for beta in (1, half))
     if "silent_after" in own:
         yield {"silent_after": half}
-    if "curvature" in get_args(hints(kind).get("score")):
+    types: dict[str, Any] = get_type_hints(kind)
+    if "curvature" in get_args(types.get("score")):
         yield {"score": "curvature"}
 
 

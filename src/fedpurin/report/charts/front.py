@@ -78,8 +78,8 @@ def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
     for (_, low), (x, high) in pairwise(at):
         corners += [(x, low), (x, high)]
     corners.append((right, at[-1][1]))
-    x, y = (np.array(part) for part in zip(*corners, strict=True))
-    return Line(x, y, "the front", FRONT_COLOR, dash="dot", width=1.6)
+    line_x, line_y = (np.array(part) for part in zip(*corners, strict=True))
+    return Line(line_x, line_y, "the front", FRONT_COLOR, dash="dot", width=1.6)
 
 
 def _sentence(groups: Sequence[Group]) -> str:
