@@ -22,16 +22,11 @@ TRANSPORTS = {
 }
 
 
-def make_transport(job: Job, watcher: Watcher | None = None) -> Transport:
+def make_transport(job: Job) -> Transport:
     """The transport that run.engine names: one of ours, or package.module:Class, called with the job."""
     name = job.config.run.engine
     if name == "local" and not can_hand_over(job):
         name = "inline"
-        if watcher:
-            watcher.warned(
-                f"{job.only_here} cannot be handed to worker processes here (that needs Linux and "
-                "device = cpu): clients train one after the other in this process"
-            )
     transport = load_object(TRANSPORTS.get(name, name), ConfigError)(job)
     if not isinstance(transport, Transport):
         raise ConfigError(f"run.engine = {name!r} does not give a fedpurin.engines.transport.Transport")
@@ -42,7 +37,16 @@ def check(job: Job, watcher: Watcher | None = None) -> Transport:
     """Refuse what cannot run before anything is written; the transport of what can."""
     job.check_data()
     check_ready(job)
-    return make_transport(job, watcher)
+    return _transport(job, watcher)
+
+
+def _transport(job: Job, watcher: Watcher | None) -> Transport:
+    if watcher and job.config.run.engine == "local" and not can_hand_over(job):
+        watcher.warned(
+            f"{job.only_here} cannot be handed to worker processes here (that needs Linux and "
+            "device = cpu): clients train one after the other in this process"
+        )
+    return make_transport(job)
 
 
 def run_job(job: Job, path: Path, watcher: Watcher | None = None) -> dict[str, Any]:
