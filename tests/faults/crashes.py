@@ -261,7 +261,8 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
     fault = Fault("flipped bit in the newest checkpoint", arena.engine)
     with arena.strikes(fault, count, until) as numbers:
         for _ in numbers:
-            victim = arena.start(lambda: _die_at("checkpoint rename", arena.draw.randint(3, 6)))
+            n = arena.draw.randint(9, 14)  # in the lines of round 3 or later: between two checkpoints
+            victim = arena.start(lambda n=n: _die_at("log append", n))
             victim.wait()
             kept = checkpoints(arena.path / "checkpoints") if arena.path.is_dir() else []
             if victim.code == 0 or len(kept) < 2:
