@@ -19,8 +19,8 @@ MAX_EDGES, MAX_BINNED_EDGES = 300, 80  # more lines than this are a blot
 MAX_CLASS_LABELS = 14
 NUMBERED_NODES = 24
 SQUARE = 440
-SIDES = 2.0  # half the width of the graph, in radii: room for a class name on a phone
-MAX_LETTERS = 11
+SIDES = 2.15  # half the width of the graph, in radii: room for a class name on a phone
+MAX_LETTERS = 10
 
 
 def build(groups: Sequence[Group]) -> Chart | Missing:
