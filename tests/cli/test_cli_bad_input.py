@@ -157,11 +157,15 @@ def test_a_half_written_run_directory(fedpurin: Command, tmp_path: Path) -> None
     half.mkdir()
     (half / "environment.json").write_text("{}")
     assert "not a run directory" in fedpurin.refuse("resume", "half")
-    assert "empty it" in fedpurin.refuse("run", "--out", "half")
     for command in (["show"], ["ledger"], ["report", "-o", "r.html"], ["watch"]):
         assert "half" in fedpurin.refuse(command[0], "half", *command[1:])
     assert [p.name for p in half.iterdir()] == ["environment.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["half"]
+    (half / "notes.txt").write_text("mine")  # what no run has written stays
+    assert "empty it" in fedpurin.refuse("run", "--out", "half")
+    (half / "notes.txt").unlink()
+    (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, run__rounds=1).to_toml())
+    assert fedpurin("run", "c.toml", "--out", "half").code == 0  # it can be started again
 
 
 @pytest.mark.parametrize("content", ["", "[run", "[run]\nclients = 0\n", "[unknown]\n"])
@@ -212,7 +216,7 @@ def test_a_comparison_does_not_mix_with_another(fedpurin: Command, tmp_path: Pat
     (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, run__rounds=1).to_toml())
     assert fedpurin("compare", "c.toml", "--methods", "fedavg", "--out", "both").code == 0
     assert "another comparison" in fedpurin.refuse(
-        "compare", "c.toml", "--methods", "separate", "--out", "both"
+        "compare", "c.toml", "--methods", "separate,fedavg", "--out", "both"
     )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
