@@ -123,7 +123,7 @@ FAULTS = {
     "half an upload": (lambda asked, answer: with_upload(asked, answer, upload_of(answer)[:-9]), "promises"),
     "garbage": (lambda asked, answer: with_upload(asked, answer, b"\xff" * 5000), "magic"),
     "no upload": (
-        lambda asked, answer: answer_with(asked, client=1, round=2, meta=b"\x01\0\0\0"),
+        lambda asked, answer: answer_with(asked, client=1, round=2, meta=(40).to_bytes(4, "little")),
         "no upload",
     ),
     "a bad meta": (

@@ -28,7 +28,8 @@ from fedpurin.engines.transport import Failure, Outcome, Reply
 from fedpurin.errors import EngineError, FedpurinError, MismatchError
 from fedpurin.version import __version__
 
-POLL_SECONDS = 0.1
+SHORTEST_WAIT, LONGEST_WAIT = 0.1, 0.5  # between questions for answers
+LOOK_SECONDS = 0.5  # between questions for who is connected
 HELLO_SECONDS = 120.0
 PROBE_SECONDS = 20.0  # without an answer, after which a node is greeted again: it may have lost the message
 MAX_TRIES = 4  # per client and round
@@ -175,18 +176,23 @@ class Peers:
         waiting = [Asked(client, records.content({"round": t, "reply": reply(client)})) for client in clients]
         here = {asked.client for asked in waiting}
         due = list(self._send(op, t, waiting, here, self.deadline))
-        end = time.monotonic() + self.deadline  # from when all have been asked
+        looked = time.monotonic()
+        end = looked + self.deadline  # from when all have been asked
+        wait = SHORTEST_WAIT
         while waiting:
             for outcome in [*due, *self._collect(op, t, waiting)]:
                 waiting = [asked for asked in waiting if asked.client != outcome.client]
+                wait = SHORTEST_WAIT
                 yield outcome
-            left = end - time.monotonic()
-            if not waiting or left < 0:
+            now = time.monotonic()
+            if not waiting or now > end:
                 break
-            here = set(self.present())  # a client that restarted meanwhile is known again
-            due = list(self._send(op, t, waiting, here, left))
+            if now - looked >= LOOK_SECONDS:
+                here, looked = set(self.present()), now  # a client that restarted meanwhile is known again
+            due = list(self._send(op, t, waiting, here, end - now))
             if not due:
-                time.sleep(POLL_SECONDS)
+                time.sleep(wait)
+                wait = min(1.2 * wait, LONGEST_WAIT)
         for asked in waiting:
             reason = asked.problem or f"no answer within {self.deadline:g} s"
             yield failed(asked.client, reason)
