@@ -125,11 +125,11 @@ class Hub:
         if client not in self.asked or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")
         told = Meta.from_bytes(meta)
-        check_told(client, told, self.t, self._samples)
         if (upload is None) != (self.selection.d == 0 or self.method.silent(self.t)):
             raise MismatchError(
                 f"client {client} sent {'no' if upload is None else 'an'} upload in round {self.t}"
             )
+        check_told(client, told, self.t, self._samples)
         if upload is not None:
             reference = self._reference(client)
             decoded = wire.decode(
