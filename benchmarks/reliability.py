@@ -1,7 +1,7 @@
 """What absent and bad clients do to accuracy: figures and tables of docs/reliability.md.
 
     python -m benchmarks.reliability dropouts       # 16 runs of 30 rounds for each seed, about a minute each
-    python -m benchmarks.reliability peers
+    python -m benchmarks.reliability peers          # two small federations, a minute
     python -m benchmarks.reliability figures        # draws them again from benchmarks/results
 
 A run that the results already hold is not repeated; --anew forgets them first.
@@ -23,10 +23,14 @@ import torch
 from benchmarks.peers import ATTACKS, BadPeers, Dropouts
 from fedpurin.config import Config
 from fedpurin.engines.driver import Driver, Policy
+from fedpurin.engines.hub import Hub
+from fedpurin.engines.site import Site
 from fedpurin.engines.transport import Transport
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.meta import Meta
 from fedpurin.runs.directory import RunDirectory
+from fedpurin.train import prepare_process
 
 RESULTS = Path(__file__).with_name("results")
 METHODS = ("fedavg", "fedbn", "fedpurin", "fedfrugal")
@@ -36,6 +40,8 @@ ROUNDS = 30
 
 BAD = (0, 7, 13)  # of 20; the accuracy of the other 17 is what counts, in every run
 BAD_ROUNDS = 4
+LIES = (("honest", 0), *((attack, bad) for attack in ATTACKS for bad in (1, 3)))
+LIGHT = {"model": {"name": "mlp"}, "train": {"epochs": 2}}  # a run takes seconds
 GUARDS: dict[str, dict[str, float]] = {"none": {}, "norm_bound": {"norm_bound": 1.5}, "trim": {"trim": 0.15}}
 GUARDED = {"fedavg": ("none", "norm_bound", "trim"), "fedpurin": ("none", "norm_bound")}
 
@@ -90,37 +96,86 @@ def dropouts(method: str, share: float, seed: int) -> dict[str, Any]:
     }
 
 
-def peers(method: str, attack: str, bad: int, guard: str, seed: int) -> dict[str, Any]:
-    job = job_of(method, seed, BAD_ROUNDS, robust=GUARDS[guard])
-    transport = BadPeers(job, list(BAD[:bad]), ATTACKS.get(attack, torch.clone))
-    rounds = [record for record in follow(job, transport) if not record.get("final")]
-    trained = []
-    for record in rounds:
-        scores = dict(zip(record["clients"], record["trained"]["accuracy"], strict=True))
-        honest = [score for client, score in scores.items() if client not in BAD]
-        trained.append(round(mean(honest), 4) if honest else None)
-    return {
-        "rounds": len(rounds),
-        "bounded": sum(len(record.get("bounded", [])) for record in rounds),
-        "bounded honest": sum(b["client"] not in BAD[:bad] for r in rounds for b in r.get("bounded", [])),
-        "left out": sum(len(record["failed"]) for record in rounds),
-        "last": trained[-1] if trained else None,
-        "trained": trained,
-    }
+def peers(method: str, seed: int) -> dict[str, Any]:
+    """Accuracy of the honest clients after merging, by what the bad ones sent in the last of four rounds."""
+    prepare_process()
+    job = job_of(method, seed, BAD_ROUNDS, **LIGHT)
+    hub, site = Hub(job), Site(job)
+    everybody = list(range(hub.clients))
+    states = {client: site.initial_state(client) for client in everybody}
+    for t in range(1, BAD_ROUNDS + 1):
+        before, server = dict(states), {name: x.clone() for name, x in hub.state().items()}
+        hub.begin(t, everybody)
+        works = {c: site.work(c, t, hub.reply(c), states[c], job.client_data(c)) for c in everybody}
+        states = {client: work.state for client, work in works.items()}
+        if t < BAD_ROUNDS:
+            for client, work in works.items():
+                hub.accept(client, work.upload, work.meta)
+            hub.close(t)
+    found = {}
+    for (attack, bad), guard in itertools.product(LIES, GUARDED[method]):
+        wary = job_of(method, seed, BAD_ROUNDS, robust=GUARDS[guard], **LIGHT)
+        liars = BadPeers(wary, list(BAD[:bad]), ATTACKS.get(attack, torch.clone))
+        hub = Hub(wary)
+        hub.restore(server)
+        hub.begin(BAD_ROUNDS, everybody)
+        for client, work in works.items():
+            sent = work.upload
+            if client in BAD[:bad] and sent is not None:
+                sent = liars.forged(client, BAD_ROUNDS, sent, before[client])
+            hub.accept(client, sent, work.meta)
+        bounded = [bound["client"] for bound in hub.close(BAD_ROUNDS).get("bounded", [])]
+        scores = []
+        for client in set(everybody) - set(BAD):
+            data = job.client_data(client)
+            meta = Meta.from_bytes(
+                site.finish(client, BAD_ROUNDS, hub.reply(client), states[client], data).meta
+            )
+            scores.append(meta.merged.accuracy if meta.merged else None)
+        found[f"{attack} {bad} {guard}"] = {"merged": round(mean(scores), 4), "bounded": bounded}
+    return found
 
 
 def cases(what: str, seeds: list[int]) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The name of each run, and how to make it."""
     if what == "peers":
-        lies = [("a thousand-fold", 1), ("honest", 0), ("sign-flipped", 3), ("a thousand-fold", 3)]
-        for seed, (attack, bad), method in itertools.product(seeds, [*lies, ("sign-flipped", 1)], GUARDED):
-            for guard in GUARDED[method]:
-                yield f"{method} {attack} {bad} {guard} s{seed}", peers, (method, attack, bad, guard, seed)
+        for seed, method in itertools.product(seeds, GUARDED):
+            yield f"{method} s{seed}", peers, (method, seed)
         return
     for seed in seeds:
         for method in METHODS:
             for share in SHARES:
                 yield f"{method} {share:g} s{seed}", dropouts, (method, share, seed)
+
+
+def figures(folder: Path) -> None:
+    """Accuracy over the share of clients that vanish, as found so far."""
+    from matplotlib import pyplot
+
+    from fedpurin.report.style import DASHES, MARKERS, look, matplotlib_style
+
+    found = json.loads((RESULTS / "dropouts.json").read_text())
+    measures = {
+        "after training, those present": lambda run: mean(run["trained"][-10:]),
+        "after the last reply, all clients": lambda run: run["final"],
+    }
+    with matplotlib_style():
+        figure, panels = pyplot.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
+        for axes, (title, measure) in zip(panels, measures.items(), strict=True):
+            for method in METHODS:
+                runs = {share: found.get(f"{method} {share:g} s1") for share in SHARES}
+                points = [(100 * share, 100 * measure(run)) for share, run in runs.items() if run]
+                shown = look(method)
+                drawn = {"color": shown.color, "linestyle": DASHES[shown.dash]}
+                marker = MARKERS[shown.marker]
+                axes.plot(*zip(*points, strict=True), marker=marker, label=shown.label, **drawn)
+            axes.set_title(title, fontsize="medium")
+            axes.set_xlabel("clients that vanish in every round (%)")
+            axes.set_xticks([100 * share for share in SHARES])
+        panels[0].set_ylabel("accuracy (%)")
+        panels[0].legend()
+        figure.savefig(folder / "dropouts.png", dpi=150)
+        pyplot.close(figure)
 
 
 def main() -> None:
@@ -129,6 +184,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
+    if options.what == "figures":
+        figures(RESULTS.parents[1] / "docs" / "figures")
+        return
     file = RESULTS / f"{options.what}.json"
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() and not options.anew else {}
     for name, make, arguments in cases(options.what, [int(s) for s in options.seeds.split(",")]):
