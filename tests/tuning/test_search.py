@@ -164,9 +164,7 @@ def test_an_interrupted_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
 def test_when_the_time_is_over_the_rest_is_not_tried_and_said_so(tmp_path: Path) -> None:
     outcome = fedpurin.tune(base(tmp_path, run__rounds=4), tmp_path / "out", minutes=1e-6)
     assert len(outcome.rows) == 2  # as few as a rung may have
-    assert [line for line in outcome.not_tried if "there was no time" in line] == [
-        f"{label}: there was no time" for label in ("FedPURIN", "FedBN", "FedAvg", "FedPer", "FedCAC")
-    ]
+    assert outcome.not_tried[0] == "there was no time for FedPURIN; FedBN; FedAvg; FedPer; FedCAC"
     assert outcome.config.run.rounds < 4
 
 

@@ -11,7 +11,7 @@ from fedpurin.cli.common import add_command, add_config_flags, make_console, rea
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpurin.tuning.outcome import Outcome
+    from fedpurin.tuning.outcome import Outcome, Row
 
 INTERRUPTED = 130
 
@@ -90,10 +90,16 @@ def outcome_table(outcome: Outcome) -> Table:
             f"{100 * s.test:.1f}",
             f"{'' if s.measured else '~'}{s.mib:.3g}",
             "*" if row.on_front else "",
-            "recommended" if row.recommended else "" if final else f"left in rung {row.rung}",
+            "recommended" if row.recommended else _left(row, final),
             style="bold" if row.recommended else None if final else "dim",
         )
     return table
+
+
+def _left(row: Row, final: bool) -> str:
+    if not row.standing.fits:
+        return "over the budget"
+    return "" if final else f"left in rung {row.rung}"
 
 
 CAPTION = (

@@ -56,6 +56,7 @@ class Extra:
     title: str
     lines: list[str]
     code: str = ""
+    above: bool = False  # stands above the charts, not below
 
 
 def write_report(

@@ -94,8 +94,9 @@ def make_outcome(
         for trial in tried
     ]
     rows.sort(key=lambda row: (-row.rung, -row.standing.validation, row.standing.mib))
-    never = [f"{t.label}: there was no time" for t in trials if not t.started]
-    not_tried = [*never, *left_out, *never_varied([t.candidate.config for t in tried])]
+    never = [t.label for t in trials if not t.started]
+    no_time = [f"there was no time for {'; '.join(never)}"] if never else []
+    not_tried = [*no_time, *left_out, *never_varied([t.candidate.config for t in tried])]
     return Outcome(rows, rungs, budget, stored_config(finalists[chosen].path), why, not_tried)
 
 

@@ -35,11 +35,15 @@ def recommended_toml(outcome: Outcome) -> str:
 
 
 def write_page(outcome: Outcome, folder: Path) -> Path:
-    """The report of the runs that came beyond the first rung, with the choice and what was not tried."""
-    shown = [row for row in outcome.rows if row.rung > 1 or outcome.rungs == 1]
+    """The report of the finalists, with the choice, who left before, and what was not tried.
+
+    Runs that stopped early are not drawn beside whole ones: their accuracy is that of a beginner.
+    """
+    shown = outcome.finalists
     early = [
-        f"{row.trial.label}: validation {100 * row.standing.validation:.1f} %, about {row.standing.mib:.3g} "
-        f"MiB for {row.standing.planned} rounds"
+        f"{row.trial.label}: validation {100 * row.standing.validation:.1f} % after {row.standing.rounds} "
+        f"rounds, about {row.standing.mib:.3g} MiB for {row.standing.planned}"
+        + ("" if row.standing.fits else ": over the budget")
         for row in outcome.rows
         if row not in shown
     ]
@@ -50,8 +54,8 @@ def write_page(outcome: Outcome, folder: Path) -> Path:
         f"test samples, which decided nothing, {100 * s.test:.1f} %.",
     ]
     extras = [
-        Extra("Recommended configuration", promise, recommended_toml(outcome)),
-        Extra("Left after the first rung", early),
+        Extra("Recommended configuration", promise, recommended_toml(outcome), above=True),
+        Extra("Left before the last rung", early),
         Extra("Not tried", outcome.not_tried),
     ]
     runs = [row.trial.path for row in shown]
