@@ -77,11 +77,8 @@ def _values(hint: Any, limits: Any) -> str:
     if hint is bool:
         return "`true`, `false`"
     name = {int: "whole number", float: "number", str: "text"}.get(hint, "list")
-    said = [
-        f"{word} {limits[key]}"
-        for key, word in (("above", ">"), ("least", "≥"), ("most", "≤"))
-        if key in limits
-    ]
+    words = (("above", ">"), ("least", "≥"), ("most", "≤"))
+    said = [f"{word} {limits[key]}" for key, word in words if key in limits and limits[key] < 2**31]
     return " ".join([name, *said])
 
 
