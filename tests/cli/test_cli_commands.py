@@ -260,5 +260,5 @@ def test_a_comparison_passes_a_setting_to_the_methods_that_have_it(fedpurin: Com
     assert Config.from_toml(tmp_path / "both" / "fedpurin-s1" / "config.toml").method.tau == 0.2
     line = fedpurin.refuse("compare", "--methods", "fedavg,separate", "--tau", "0.2", "--out", "none")
     assert "method.tau" in line
-    line = fedpurin.refuse("run", "--method", "fedavg", "--tau", "0.2")
-    assert "setting method.tau; fedavg has no settings" in line
+    line = fedpurin.refuse("run", "--method", "separate", "--tau", "0.2")
+    assert "setting method.tau; separate has no settings" in line
