@@ -1,8 +1,8 @@
 """A number instead of a class: how far does diabetes progress within a year?
 
 442 patients of scikit-learn's diabetes set, one DataFrame. Clients are groups that nature made: women and
-men of three age groups. The target is a float, so the loss is the mean squared error and the metric R², the share
-of the variance that is explained.
+men of three age groups. The target is a float, so the loss is the mean squared error and the metric R², the
+share of the variance that is explained.
 
     python -m examples.regression     writes runs/regression/progression.png
 """

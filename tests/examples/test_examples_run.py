@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("sklearn")
-from examples import own_loop, regression, tabular
+from examples import images, own_loop, regression, tabular, text
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +43,21 @@ def test_regression(tmp_path: Path) -> None:
     check_picture(tmp_path / "out" / "progression.png")
     assert runs[0].names[0] == "men 42 to 54"
     assert runs["fedavg"].summary["accuracy"]["trained"]["last"] > 0
+
+
+def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "PACKAGES", ["asyncio", "json", "logging"])
+    runs = text.main(tmp_path / "out", rounds=2)
+    check_picture(tmp_path / "out" / "accuracy.png")
+    assert runs[0].classes == ["code", "comment", "docstring"]
+    assert runs["fedavg"].summary["accuracy"]["trained"]["last"] > 0.4  # one of three by guessing
+    assert text.read(runs, "json", "return self._loop.create_task(coro)") in text.KINDS
+
+
+def test_images(tmp_path: Path) -> None:
+    runs = images.main(tmp_path / "out", rounds=2)
+    check_picture(tmp_path / "out" / "accuracy.png")
+    assert isinstance(runs["fedpurin"].client("shop-3").model(), images.MyNet)
 
 
 def test_own_loop(tmp_path: Path) -> None:

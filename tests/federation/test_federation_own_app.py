@@ -1,0 +1,73 @@
+"""FedPURIN inside a Flower app: the example app on a grid without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from examples.flower_app import task
+from examples.flower_app.client_app import app
+from fedpurin.flower import FedPURINStrategy, FlowerClient
+
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower sets these in a task
+
+
+class Grid:
+    """Nodes 70, 71, ...; messages go straight to the ClientApp. `broken` nodes answer with errors."""
+
+    def __init__(self, nodes: int) -> None:
+        self.contexts = {
+            70 + i: Context(1, 70 + i, {"partition-id": i, "num-partitions": nodes}, RecordDict(), {})
+            for i in range(nodes)
+        }
+        self.broken: set[tuple[int, str]] = set()
+        self.sizes: list[int] = []
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.contexts)
+
+    def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
+        return [self._answer(message) for message in messages]
+
+    def _answer(self, message: Message) -> Message:
+        node, kind = message.metadata.dst_node_id, message.metadata.message_type
+        message.metadata.__dict__["_message_id"] = f"m{node}"
+        if (node, kind) in self.broken:
+            reply = Message(Error(1, "it crashed"), reply_to=message)
+        else:
+            reply = app(message, self.contexts[node])
+            if "fedpurin" in reply.content.config_records:
+                self.sizes.append(len(reply.content.config_records["fedpurin"].get("upload", b"")))
+        reply.metadata.__dict__["_src_node_id"] = node
+        return reply
+
+
+def test_the_example_app_learns_and_sends_half() -> None:
+    grid: Any = Grid(3)
+    result = FedPURINStrategy(task.make_model, clients=3).start(grid=grid, num_rounds=3)
+    assert result.evaluate_metrics_clientapp[3]["accuracy"] > 0.5  # ten classes, four at each client
+    assert set(result.train_metrics_clientapp[1]) == {"loss"}
+    whole = 4 * sum(p.numel() for p in task.make_model().parameters())
+    assert len(grid.sizes) == 9
+    assert max(grid.sizes) < 0.55 * whole
+
+
+def test_a_client_that_fails_is_left_out_and_comes_back() -> None:
+    grid: Any = Grid(3)
+    grid.broken = {(71, "train")}
+    strategy = FedPURINStrategy(task.make_model, clients=3, fraction_evaluate=0.0)
+    strategy.start(grid=grid, num_rounds=1)
+    assert strategy.server.hub.confirmed_N.tolist() == [1, 0, 1]
+    assert "it crashed" in strategy.server.hub.failed[0]["reason"]
+
+
+def test_a_message_of_another_strategy_is_refused() -> None:
+    message = Message(RecordDict(), dst_node_id=70, message_type="train")
+    with pytest.raises(Exception, match="does the server use FedPURINStrategy"):
+        FlowerClient(message, Grid(1).contexts[70], task.make_model)
