@@ -22,7 +22,7 @@ import fedpurin
 
 PACKAGES = ["asyncio", "concurrent", "email", "http", "json", "logging", "unittest", "xml"]
 KINDS = ["code", "comment", "docstring"]
-LENGTH, LETTERS, PER_KIND = 40, 128, 60
+LENGTH, LETTERS, PER_KIND = 32, 128, 40
 
 
 def lines_of(package: str) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def packages() -> dict[str, tuple[np.ndarray, list[str]]]:
     return data
 
 
-def main(out: Path = Path("runs/text"), rounds: int = 12) -> fedpurin.Comparison:
+def main(out: Path = Path("runs/text"), rounds: int = 8) -> fedpurin.Comparison:
     runs = fedpurin.compare(
         model=Reader,
         data=packages(),
