@@ -71,16 +71,10 @@ def _escaped(line: str) -> str:
     return "".join(clean).replace("`", "``")
 
 
-LATER = ("python", "tune", "reliability", "security")  # pages that the navigation names before they are there
-
-
 def setup(app: Any) -> None:
     def complete(app: Any, page: str, source: list[str]) -> None:
         if page in from_code.PAGES:
             source[0] = source[0].replace(from_code.MARK, from_code.PAGES[page]())
-        if page == "index":
-            absent = {name for name in LATER if not (Path(app.srcdir) / f"{name}.md").exists()}
-            source[0] = "".join(line for line in source[0].splitlines(True) if line.strip() not in absent)
 
     def change(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
         lines[:] = as_rst(lines)
