@@ -17,7 +17,7 @@ demo: .venv/demo-ready
 	$(BIN)/fedpurin compare --preset quickstart --methods separate,fedavg,fedpurin,fedfrugal --out runs/demo --report runs/demo/report.html
 
 test: lint
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: .venv/dev-ready
 	$(BIN)/ruff check --no-cache .

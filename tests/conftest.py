@@ -24,20 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
 CLUSTERS = ("tests/federation/", "tests/engines/test_ray.py")
 
 
-def group_of(item: pytest.Item) -> str:
-    """What runs in one process when tests are spread over several (`pytest -n 2 --dist loadgroup`).
-
-    A file stays whole, for the sake of its fixtures. Real clusters take
-    turns: two at once would starve each other.
-    """
-    file = item.nodeid.split("::")[0]
-    return "clusters" if file.startswith(CLUSTERS) else file
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    items.sort(key=lambda item: group_of(item) != "clusters")  # the longest group first
+    """What takes longest begins first, for the sake of `pytest -n 2 --dist loadfile`."""
+    items.sort(key=lambda item: not item.nodeid.startswith(CLUSTERS))
     if config.getoption("--slow") or os.environ.get("CI") == "true":
         return
     skip = pytest.mark.skip(reason="slow: run with CI=true or --slow")

@@ -234,9 +234,10 @@ def test_every_setting_of_a_method_has_help_and_a_default_that_its_limits_allow(
 
 
 def test_a_setting_that_the_method_does_not_have_is_refused_with_those_it_has() -> None:
-    config = Config().updated({"run": {"method": "fedavg"}})
-    with pytest.raises(ConfigError, match=r"unknown setting method.tau; fedavg has no settings"):
-        config.updated({"method": {"tau": 0.2}})
+    for name, says in (("separate", "has no settings"), ("fedavg", "accepts silent_after")):
+        config = Config().updated({"run": {"method": name}})
+        with pytest.raises(ConfigError, match=rf"unknown setting method.tau; {name} {says}"):
+            config.updated({"method": {"tau": 0.2}})
     with pytest.raises(ConfigError, match=r"unknown setting method.distill; fedcac accepts beta, tau"):
         Config().updated({"run": {"method": "fedcac"}, "method": {"distill": 0.2}})
 

@@ -58,7 +58,13 @@ def broken():
         (["--set", "methods.tau=0.5"], ["methods", "run, data, model, train, wire, robust, method"]),
         (["notes.txt"], ["notes.txt", "TOML"]),
         (["missing.toml"], ["missing.toml"]),
-        (["unknown.toml"], ["train.learning_rate", "batch_size, epochs, lr, momentum, weight_decay"]),
+        (
+            ["unknown.toml"],
+            [
+                "train.learning_rate",
+                "batch_size, epochs, loss, lr, metric, momentum, optimiser, weight_decay",
+            ],
+        ),
         (["iid.toml", "--alpha", "0.3"], ["data.alpha does nothing with data.partition = iid"]),
         (["idle.toml"], ["data.alpha does nothing with data.partition = classes", "leave one of them out"]),
         (["--set", "data.classes_per_client=3"], ["classes_per_client", "data.partition = dirichlet"]),

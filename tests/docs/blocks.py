@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class Page:
 
     def run_block(self, block: Block, where: str) -> None:
         if named := FILE_NAME.match(block.first):
+            sys.modules.pop(Path(named[1]).stem, None)  # another test may have had a module of this name
             Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
             Path(named[1]).write_text(block.text + "\n", "utf-8")
         elif block.language == "python":
@@ -123,7 +125,9 @@ class Page:
             case ["make", *targets]:
                 makefile = (CHECKOUT / "Makefile").read_text()
                 for target in targets:
-                    assert f"\n{target}:" in makefile, f"{where}: the Makefile has no {target}"
+                    name, is_variable, _ = target.partition("=")
+                    line = f"\n{name} ?=" if is_variable else f"\n{name}:"
+                    assert line in makefile, f"{where}: the Makefile has no {name}"
             case ["export", assignment]:
                 name, _, value = assignment.partition("=")
                 os.environ[name] = value

@@ -49,7 +49,7 @@ def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, client
 def test_an_actor_answers_as_the_site_itself_does() -> None:
     job = Job.build(config("fedpurin", "local", clients=2))
     site, actor = Site(job), Actor()
-    assert actor.prepare(job.config.to_toml(), []) == {"ok": True}
+    assert actor.prepare(job.config.to_toml()) == {"ok": True}
     state = site.initial_state(1)
     expected = site.work(1, 1, None, state, job.client_data(1))
     answer, _, upload, after = actor.work({"op": "work", "client": 1, "t": 1}, None, _arrays(state))
@@ -61,7 +61,7 @@ def test_an_actor_answers_as_the_site_itself_does() -> None:
 def test_an_actor_reports_whom_an_error_concerns_and_goes_on() -> None:
     job = Job.build(config("fedavg", "local", clients=2))
     actor = Actor()
-    actor.prepare(job.config.to_toml(), [])
+    actor.prepare(job.config.to_toml())
     state = _arrays(Site(job).initial_state(0))
     answer, _, upload, after = actor.work({"op": "work", "client": 0, "t": 1}, b"no message", state)
     assert (answer["ok"], answer["concerns"], upload, after) == (False, "run", None, {})
@@ -71,7 +71,7 @@ def test_an_actor_reports_whom_an_error_concerns_and_goes_on() -> None:
 
 def test_an_actor_that_lacks_the_data_says_on_which_node() -> None:
     text = config("fedavg", "ray").updated({"data": {"dataset": "cifar-10", "dir": "/nowhere"}}).to_toml()
-    answer = Actor().prepare(text, [])
+    answer = Actor().prepare(text)
     assert not answer["ok"]
     assert os.uname().nodename in answer["message"]
     assert answer["concerns"] == "run"

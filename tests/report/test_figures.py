@@ -45,7 +45,10 @@ def test_the_overlap_figure_has_a_slider_step_per_round(comparison: Path) -> Non
     assert [step.label for step in made.layout.sliders[0].steps] == ["1", "2", "3", "4", "5", "6"]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+NEEDS_VALIDATION = "front"  # tests/tuning draws it
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != NEEDS_VALIDATION])
 def test_every_figure_is_made_in_both_ways(comparison: Path, tmp_path: Path, name: str) -> None:
     assert figure(comparison, name).data
     file = save_figure(comparison, name, tmp_path / f"{name}.png")
@@ -163,7 +166,7 @@ def test_a_new_chart_needs_one_new_file(
 
 
 def test_wrong_names_and_choices_are_named(comparison: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no figure 'acuracy'; choose one of accuracy"):
+    with pytest.raises(RunError, match="no figure 'acuracy'; choose one of front, accuracy"):
         figure(comparison, "acuracy")
     with pytest.raises(RunError, match="no moment 'later'; choose one of upload"):
         figure(comparison, "accuracy", moment="later")

@@ -126,7 +126,8 @@ class RayWorkers(Pool):
             num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=allocator
         )(Actor)
         actor = remote.remote()
-        self.starting[actor.prepare.remote(self.job.config.to_toml(), sys.path, self.given)] = actor
+        actor.look_in.remote(sys.path)  # before objects arrive that may come from modules there
+        self.starting[actor.prepare.remote(self.job.config.to_toml(), self.given)] = actor
 
     def _welcome(self, reference: Any) -> None:
         actor = self.starting.pop(reference)
@@ -178,9 +179,11 @@ class RayWorkers(Pool):
 class Actor:
     """Runs in a process of its own, somewhere in the cluster. Holds no client's state between tasks."""
 
-    def prepare(self, config: str, path: list[str], given: Given | None) -> dict[str, Any]:
-        prepare_process()
+    def look_in(self, path: list[str]) -> None:
         sys.path[:0] = [p for p in path if p not in sys.path]
+
+    def prepare(self, config: str, given: Given | None = None) -> dict[str, Any]:
+        prepare_process()
         self.site = build_site(config, given)
         if isinstance(self.site, Site):
             return {"ok": True}

@@ -150,7 +150,13 @@ def differences(configs: Sequence[Table]) -> list[str]:
     """The settings in which these configurations are not all alike, the method's own first."""
     flat = [setting(config) for config in configs]
     names = {name for table in flat for name in table}
-    differing = [name for name in names if len({repr(table.get(name)) for table in flat}) > 1]
+    defaults = [_defaults(method_of(config)) for config in configs]
+    differing = [
+        name
+        for name in names
+        # where a setting does nothing it counts as not changed
+        if len({repr(own.get(name, usual.get(name))) for own, usual in zip(flat, defaults, strict=True)}) > 1
+    ]
     return sorted(differing, key=lambda name: (not name.startswith("method."), name))
 
 
