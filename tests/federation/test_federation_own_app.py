@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr")
 from flwr.app import Context, Error, Message, RecordDict
@@ -49,12 +50,14 @@ class Grid:
 
 
 def test_the_example_app_learns_and_sends_half() -> None:
+    torch.manual_seed(2)  # the app draws from torch's own generator, as users' apps do
     grid: Any = Grid(3)
-    result = FedPURINStrategy(task.make_model, clients=3).start(grid=grid, num_rounds=3)
-    assert result.evaluate_metrics_clientapp[3]["accuracy"] > 0.5  # ten classes, four at each client
+    result = FedPURINStrategy(task.make_model, clients=3).start(grid=grid, num_rounds=6)
+    # ten classes, four at each client; 0.58 to 0.69 with the seeds 1 to 4
+    assert result.evaluate_metrics_clientapp[6]["accuracy"] > 0.5
     assert set(result.train_metrics_clientapp[1]) == {"loss"}
     whole = 4 * sum(p.numel() for p in task.make_model().parameters())
-    assert len(grid.sizes) == 9
+    assert len(grid.sizes) == 18
     assert max(grid.sizes) < 0.55 * whole
 
 
