@@ -60,7 +60,7 @@ def test_runs_of_another_size_are_not_compared(experiments: Path, reproduce: Rep
 
 
 def test_the_figures_of_the_committed_store_are_those_that_were_announced(reproduce: Reproduce) -> None:
-    """As docs/frontier.md says: 69 % after training with 160 MiB for FedBN, 188 for FedPURIN, 305 for FedCAC."""
+    """As docs/frontier.md says: 160 MiB to 69 % for FedBN, 188 for FedPURIN, 305 for FedCAC."""
     records = {
         r.config.run.method: r
         for r in Store(CHECKOUT / "experiments" / "results").records()
