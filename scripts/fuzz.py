@@ -141,8 +141,8 @@ def data_target(folder: Path) -> tuple[list[bytes], Check]:
 def run_target(folder: Path) -> tuple[list[bytes], Check]:
     """One file of a run directory at a time."""
     import fedpurin
-    from fedpurin.result import load_run
     from fedpurin.runs.directory import RunDirectory
+    from fedpurin.runs.run import load_run
 
     run = folder / "run"
     table = {

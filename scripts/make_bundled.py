@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedpurin.data import catalog, reading
+from fedpurin.data import catalog, official
 
 PER_CLASS = {"train": 600, "test": 150}
 LIMIT = 4_000_000  # bytes on disk, all files together
@@ -42,7 +42,7 @@ def write(path: Path, content: bytes) -> int:
 
 
 def main(data_dir: Path) -> None:
-    full = reading.read(catalog.FASHION_MNIST, data_dir)
+    full = official.read(catalog.FASHION_MNIST, data_dir)
     out = Path(catalog.MINI.bundled or ".")
     out.mkdir(exist_ok=True)
     total = 0

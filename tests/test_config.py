@@ -14,7 +14,7 @@ from fedpurin.config import PRESETS, SECTIONS, Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS
 from fedpurin.methods.fedavg import FedAvg
-from fedpurin.settings import check, hints
+from fedpurin.settings import check_limits, hints
 
 
 def refuse(section: str, key: str, value: Any) -> str:
@@ -228,7 +228,7 @@ def test_quickstart_is_small_and_needs_no_download() -> None:
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=list(METHODS))
 def test_every_setting_of_a_method_has_help_and_a_default_that_its_limits_allow(kind: type) -> None:
-    check("method", kind())
+    check_limits("method", kind())
     for f in fields(kind):
         assert f.metadata["help"], f.name
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, RunError
-from fedpurin.runs.files import read_json, read_lines, read_toml
+from fedpurin.runs.parsing import read_json, read_lines, read_toml
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "fuzz.py"
 

@@ -17,7 +17,7 @@ from fedpurin.cli import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import Method, find_method, installed_methods, method_names
-from fedpurin.report.groups import group_runs
+from fedpurin.report.run_groups import group_runs
 from fedpurin.report.style import look
 from fedpurin.runs.directory import default_path
 from fedpurin.runs.run import load_run

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fedpurin.data import Clients, Dataset, Split, clients, make_split
     from fedpurin.errors import FedpurinError
     from fedpurin.methods import METHODS, Method
-    from fedpurin.result import Comparison, Run
+    from fedpurin.result import Comparison, RunResult
+    from fedpurin.runs.run import Run
     from fedpurin.tuning import tune
 
 _HOME = {
@@ -33,7 +34,8 @@ _HOME = {
     "FedpurinError": "errors",
     "METHODS": "methods",
     "Method": "methods",
-    "Run": "result",
+    "Run": "runs.run",
+    "RunResult": "result",
     "Split": "data",
     "clients": "data",
     "compare": "api",
@@ -53,6 +55,7 @@ __all__ = [
     "FedpurinError",
     "Method",
     "Run",
+    "RunResult",
     "Split",
     "clients",
     "compare",

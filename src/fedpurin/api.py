@@ -30,9 +30,9 @@ from fedpurin.job import Job
 from fedpurin.methods import find_method
 from fedpurin.options import AnyMethodForm, configured, with_method
 from fedpurin.progress import usual_progress
-from fedpurin.result import Comparison, Run, load_run
+from fedpurin.result import Comparison, RunResult, load_result
 from fedpurin.runs.directory import default_path, models_to_collect, stored_config
-from fedpurin.runs.setting import cell_key
+from fedpurin.runs.same_setting import cell_key
 from fedpurin.settings import names_of, plain
 from fedpurin.task import Loss, Metric, Optimiser
 
@@ -60,8 +60,8 @@ def run(
     workers: int | None = None,
     settings: Settings | None = None,
     progress: bool | None = None,
-) -> Run:
-    """Run one method; `out` is its run directory (default: a new one in runs/).
+) -> RunResult:
+    """RunResult one method; `out` is its run directory (default: a new one in runs/).
 
     model      a torch module (all start from a copy), a function or class that makes one, or a name
     data       the clients' data: a dict of client -> (x, y), or what `fedpurin.clients` takes or gives
@@ -84,22 +84,24 @@ def run(
         return start(chosen, path, seen, given)
 
 
-def start(config: Config, path: Path, watcher: Watcher | None = None, given: Given | None = None) -> Run:
-    """Run a configuration in `path`, or what is left of it there."""
+def start(
+    config: Config, path: Path, watcher: Watcher | None = None, given: Given | None = None
+) -> RunResult:
+    """RunResult a configuration in `path`, or what is left of it there."""
     if (path / "config.toml").exists():
         _check_same(config, path, given)
         if (path / "result.json").exists() and not models_to_collect(path):
-            return load_run(path, given)
+            return load_result(path, given)
         return resume(path, watcher, given)
     _engine(config, given).run_job(Job.build(config, given), path, watcher)
-    return load_run(path, given)
+    return load_result(path, given)
 
 
-def resume(path: Path | str, watcher: Watcher | None = None, given: Given | None = None) -> Run:
+def resume(path: Path | str, watcher: Watcher | None = None, given: Given | None = None) -> RunResult:
     """Continue a run that stopped half-way."""
     engine = _engine(stored_config(Path(path)), given)
     engine.resume_run(Path(path), watcher, *([given] if given else []))
-    return load_run(path, given)
+    return load_result(path, given)
 
 
 def _check_same(config: Config, path: Path, given: Given | None) -> None:
@@ -107,7 +109,7 @@ def _check_same(config: Config, path: Path, given: Given | None) -> None:
     job = Job.build(config, given)
     same = cell_key(job.config) == cell_key(stored_config(path))
     if given and given.clients:
-        same = same and load_run(path).split == given.clients.fingerprint
+        same = same and load_result(path).split == given.clients.fingerprint
     if not same:
         raise RunError(f"{path} holds another run (other settings or other data); choose another out")
 
@@ -147,9 +149,9 @@ def _guest() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def load(path: Path | str) -> Run:
+def load(path: Path | str) -> RunResult:
     """A run directory, finished or not."""
-    return load_run(path)
+    return load_result(path)
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def compare(
     settings: Settings | None = None,
     progress: bool | None = None,
 ) -> Comparison:
-    """Run several methods and seeds below `out` (default: a new folder in runs/).
+    """RunResult several methods and seeds below `out` (default: a new folder in runs/).
 
     The keywords are those of `run`. What is finished there is not run again. A setting of [method] goes to
     every method that has it.
@@ -288,7 +290,7 @@ def compare_plan(
     results = []
     for path, config in plan.runs(folder):
         if (path / "result.json").exists() and given is None and not models_to_collect(path):
-            results.append(load_run(path))
+            results.append(load_result(path))
             continue
         own = watcher(config) if watcher else None
         with _watching(own, progress if watcher is None else False, config.method.label) as seen, _guest():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tomli_w
 
 from fedpurin.errors import ConfigError
-from fedpurin.settings import check, converted, names_of, plain, setting
+from fedpurin.settings import check_limits, converted, names_of, plain, setting
 
 if TYPE_CHECKING:
     from fedpurin.methods import AnyMethod
@@ -176,8 +176,8 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in SECTIONS:
-            check(name, getattr(self, name))
-        check("method", self.method)
+            check_limits(name, getattr(self, name))
+        check_limits("method", self.method)
         if type(self.method) is not _method_class(self.run.method):
             raise ConfigError(
                 f"run.method = {self.run.method!r}, but its settings are a {type(self.method).__name__}; "

@@ -54,16 +54,16 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", "fedpurin", "ok", __version__)
     yield Finding("versions", "python", "ok", f"{platform.python_version()} at {sys.executable}")
     for package in ("torch", "numpy", "safetensors"):
-        found = installed(package)
-        advice = "" if found else f"pip install {package}"
-        yield Finding("versions", package, "ok" if found else "broken", found or "not installed", advice)
+        number = installed(package)
+        advice = "" if number else f"pip install {package}"
+        yield Finding("versions", package, "ok" if number else "broken", number or "not installed", advice)
 
 
 def _extras() -> Iterator[Finding]:
     for extra, (packages, purpose) in EXTRAS.items():
-        found = {package: installed(package) for package in packages}
-        text = ", ".join(f"{package} {number}" for package, number in found.items() if number)
-        absent = [package for package, number in found.items() if not number]
+        versions = {package: installed(package) for package in packages}
+        text = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
+        absent = [package for package, number in versions.items() if not number]
         if absent:
             advice = f"for {purpose}: pip install 'fedpurin[{extra}]'"
             yield Finding("extras", extra, "missing", f"without {', '.join(absent)}", advice)
@@ -113,12 +113,12 @@ def _machine() -> Iterator[Finding]:
 def _devices() -> str:
     import torch
 
-    found = ["cpu"]
+    devices = ["cpu"]
     if torch.cuda.is_available():
-        found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+        devices += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        found.append("mps")
-    return ", ".join(found) + "; run.device = cpu is the default, and the only one that repeats to the byte"
+        devices.append("mps")
+    return ", ".join(devices) + "; run.device = cpu is the default, and the only one that repeats to the byte"
 
 
 def _folder() -> Iterator[Finding]:

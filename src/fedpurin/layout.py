@@ -58,8 +58,8 @@ class Layout:
                 "the model has no linear layer that could be its head; name the module: model.head = ..."
             )
         if head not in dict(model.named_modules()):
-            known = ", ".join(name for name, _ in model.named_modules() if name)
-            raise ModelError(f"the model has no module {head!r} to be its head; its modules are: {known}")
+            modules = ", ".join(name for name, _ in model.named_modules() if name)
+            raise ModelError(f"the model has no module {head!r} to be its head; its modules are: {modules}")
         layers, start = [], 0
         for name, parameter in model.named_parameters():
             if parameter.dtype != torch.float32:

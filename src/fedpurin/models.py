@@ -120,8 +120,8 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Modu
                 )
             model = BUILDERS[name](shape, classes)
         else:
-            known = ", ".join(BUILDERS)
-            raise ModelError(f"unknown model {name!r}; choose one of {known}, or package.module:function")
+            names = ", ".join(BUILDERS)
+            raise ModelError(f"unknown model {name!r}; choose one of {names}, or package.module:function")
     return model
 
 

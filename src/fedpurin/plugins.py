@@ -32,12 +32,12 @@ def load_object(name: str, error: type[FedpurinError]) -> Any:
         ) from problem
     except Exception as problem:  # whatever the user's module raises
         raise error(f"{module_name!r} of {name!r} fails: {type(problem).__name__}: {problem}") from problem
-    found = getattr(module, attribute, None)
-    if found is None:
+    named = getattr(module, attribute, None)
+    if named is None:
         hint = (
             "; __main__ is the program that runs: put the function into a file of its own"
             if module_name == "__main__"
             else ""
         )
         raise error(f"module {module_name!r} has no function {attribute!r}{hint}")
-    return found
+    return named

@@ -17,14 +17,13 @@ from fedpurin.config import Config
 from fedpurin.errors import MissingExtraError, ModelError, ObjectsError, RunError
 from fedpurin.given import Given, Model
 from fedpurin.job import Job
-from fedpurin.runs import run as runs
 from fedpurin.runs.reading import MOMENTS, read_run
-from fedpurin.runs.run import Floats
+from fedpurin.runs.run import Floats, Run
 from fedpurin.task import metric_text
 
 
 @dataclass(frozen=True)
-class Run(runs.Run):
+class RunResult(Run):
     """A run directory in memory that can draw itself and give the clients' models back."""
 
     given: Given | None = field(default=None, repr=False, compare=False)
@@ -33,8 +32,8 @@ class Run(runs.Run):
         """One client, by its number or by its name."""
         if isinstance(which, str):
             if which not in self.names:
-                known = ", ".join(self.names) or f"only numbers, 0 to {self.clients - 1}"
-                raise RunError(f"there is no client {which!r}; there are {known}")
+                names = ", ".join(self.names) or f"only numbers, 0 to {self.clients - 1}"
+                raise RunError(f"there is no client {which!r}; there are {names}")
             which = self.names.index(which)
         if not 0 <= which < self.clients:
             raise RunError(f"there is no client {which}; they are numbered 0 to {self.clients - 1}")
@@ -76,7 +75,7 @@ class Run(runs.Run):
 class ClientResult:
     """What a run knows of one client."""
 
-    run: Run
+    run: RunResult
     id: int
 
     @property
@@ -136,23 +135,23 @@ class ClientResult:
             ) from problem
 
 
-class Comparison(Sequence[Run]):
+class Comparison(Sequence[RunResult]):
     """The runs of a comparison: a sequence, and what can be said of all of them together."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RunResult]) -> None:
         self.runs = list(runs)
 
     def __len__(self) -> int:
         return len(self.runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[RunResult]:
         return iter(self.runs)
 
     @overload
-    def __getitem__(self, index: int | str) -> Run: ...
+    def __getitem__(self, index: int | str) -> RunResult: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Run]: ...
-    def __getitem__(self, index: int | str | slice) -> Run | list[Run]:
+    def __getitem__(self, index: slice) -> list[RunResult]: ...
+    def __getitem__(self, index: int | str | slice) -> RunResult | list[RunResult]:
         """By position, or the first of a method by its name."""
         if not isinstance(index, str):
             return self.runs[index]
@@ -192,9 +191,9 @@ class Comparison(Sequence[Run]):
         return f"<p>{lines}</p>{_picture(self.runs)}"
 
 
-def load_run(path: Path | str, given: Given | None = None) -> Run:
+def load_result(path: Path | str, given: Given | None = None) -> RunResult:
     """Read a run directory, finished or not. Raises RunError for anything that is not one."""
-    return Run(**read_run(Path(path)), given=given)
+    return RunResult(**read_run(Path(path)), given=given)
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
@@ -221,25 +220,25 @@ def _frame(rows: list[dict[str, Any]]) -> Any:
     return pandas.DataFrame(rows)
 
 
-def _figure(loaded: Sequence[Run], name: str, choices: dict[str, Any]) -> Any:
+def _figure(loaded: Sequence[RunResult], name: str, choices: dict[str, Any]) -> Any:
     from fedpurin.report.figures import figure
 
     return figure(loaded, name, **choices)
 
 
-def _save_figure(loaded: Sequence[Run], name: str, path: Path | str, choices: dict[str, Any]) -> Path:
+def _save_figure(loaded: Sequence[RunResult], name: str, path: Path | str, choices: dict[str, Any]) -> Path:
     from fedpurin.report.figures import save_figure
 
     return save_figure(loaded, name, path, **choices)
 
 
-def _report(loaded: Sequence[Run], path: Path | str) -> Path:
+def _report(loaded: Sequence[RunResult], path: Path | str) -> Path:
     from fedpurin.report import write_report
 
     return write_report([run.path for run in loaded], path)
 
 
-def _picture(loaded: Sequence[Run]) -> str:
+def _picture(loaded: Sequence[RunResult]) -> str:
     """The accuracy figure, inline; nothing where there is none, or matplotlib is not installed."""
     with tempfile.TemporaryDirectory() as folder:
         try:

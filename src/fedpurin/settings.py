@@ -70,7 +70,7 @@ def convert(name: str, value: Any, hint: Any) -> Any:
     return value
 
 
-def check(section: str, values: Any) -> None:
+def check_limits(section: str, values: Any) -> None:
     """Every setting of a dataclass is among its choices and within its limits."""
     kind: type = type(values)
     types = hints(kind)

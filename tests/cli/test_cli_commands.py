@@ -73,8 +73,8 @@ def test_version(fedpurin: Command) -> None:
 
 def test_the_package_exports_exactly_these_names() -> None:
     assert set(package.__all__) == {
-        "METHODS", "Clients", "Comparison", "Config", "Dataset", "FedpurinError", "Method", "Run", "Split",
-        "clients", "compare", "load", "make_split", "resume", "run", "tune",
+        "METHODS", "Clients", "Comparison", "Config", "Dataset", "FedpurinError", "Method", "Run",
+        "RunResult", "Split", "clients", "compare", "load", "make_split", "resume", "run", "tune",
     }  # fmt: skip
     assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedpurin.data import is_present
-from fedpurin.data.catalog import FileSpec, Source
+from fedpurin.data.catalog import DatasetSpec, FileSpec
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ class Tiny:
         self.y = {"train": np.array([0, 1, 2, 2, 1, 0]), "test": np.array([2, 1, 0, 0])}
         self.files = self._idx() if kind == "idx" else self._records(label_bytes)
         contents = {name: content for name, (_, _, _, content) in self.files.items()}
-        self.source = Source(
+        self.source = DatasetSpec(
             name="tiny",
             folder="tiny-folder",
             shape=(channels, 2, 3),

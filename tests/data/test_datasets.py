@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpurin.data import DEFAULT, NAMES, Dataset, labels, load
+from fedpurin.data import DEFAULT, NAMES, Dataset, load
 from fedpurin.data.catalog import MINI
 from fedpurin.errors import DataError
 
@@ -40,12 +40,6 @@ def test_the_bundled_sample_stays_below_four_megabytes_and_carries_its_licence()
     assert "MIT" in (MINI.bundled / "LICENSE-fashion-mnist").read_text()
 
 
-def test_labels_equal_those_of_the_whole_set(mini):
-    train_y, test_y = labels(DEFAULT)
-    assert train_y.tolist() == mini.train_y.tolist()
-    assert test_y.tolist() == mini.test_y.tolist()
-
-
 def test_the_bundled_sample_is_the_first_of_each_class_of_the_real_set(mini, official):
     full = load("fashion-mnist", official("fashion-mnist"))
     for mini_x, mini_y, x, y, count in (
@@ -69,10 +63,6 @@ def test_the_real_sets_load(name, train, test, classes, official):
     assert (tuple(found.train_x.shape), tuple(found.test_x.shape)) == (train, test)
     assert torch.bincount(found.train_y).tolist() == [train[0] // classes] * classes
     assert found.num_classes == classes
-    assert [y.tolist() for y in labels(name, official(name))] == [
-        found.train_y.tolist(),
-        found.test_y.tolist(),
-    ]
 
 
 @pytest.mark.parametrize(

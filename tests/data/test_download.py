@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fedpurin.data import DEFAULT, NAMES, get, reading
+from fedpurin.data import DEFAULT, NAMES, get
+from fedpurin.data import official as reader
 from fedpurin.data.catalog import MINI, SOURCES
 from fedpurin.data.download import fetch, get_source
 from fedpurin.errors import DataError
@@ -95,7 +96,7 @@ def test_a_data_set_arrives_and_is_right(tiny, server, tmp_path):
     folder = get_source(source, tmp_path / "new" / "cache", lambda *p: told.append(p))
     assert folder == tmp_path / "new" / "cache" / "tiny-folder"
     assert sorted(p.name for p in folder.iterdir()) == sorted(tiny.contents)
-    assert reading.read(source, tmp_path / "new" / "cache").train_y.tolist() == tiny.y["train"].tolist()
+    assert reader.read(source, tmp_path / "new" / "cache").train_y.tolist() == tiny.y["train"].tolist()
     for name, content in server.files.items():
         assert (name, len(content), len(content)) in told  # the last word on each file: all of it
     assert not list((tmp_path / "new").rglob("*.part"))
@@ -123,7 +124,7 @@ def test_a_broken_file_is_fetched_again_and_the_others_are_not(tiny_idx, server,
     server.asked.clear()
     get_source(source, tmp_path)
     assert server.asked == [("test-labels.gz", None)]
-    assert all(c.ok for c in reading.check_source(source, tmp_path))
+    assert all(c.ok for c in reader.check_source(source, tmp_path))
 
 
 def test_a_cut_connection_is_resumed_where_it_stopped(server, tmp_path):

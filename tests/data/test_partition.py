@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpurin.data import KINDS, NAMES, class_counts, labels, make_split
+from fedpurin.data import KINDS, NAMES, class_counts, load, make_split
 from fedpurin.errors import DataError
 
 PAPER = json.loads((Path(__file__).parent / "partitions.json").read_text())["splits"]
@@ -64,6 +65,12 @@ def test_train_and_test_have_the_same_shares():
     found = split(train_y=y, test_y=y, train_samples=800, test_samples=400, num_classes=4, clients=5)
     for train, test in zip(found.train, found.test, strict=True):
         assert np.abs(class_counts(y, train, 4) / 800 - class_counts(y, test, 4) / 400).max() < 0.01
+
+
+@cache
+def labels(dataset: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    whole = load(dataset, folder)
+    return whole.train_y.numpy(), whole.test_y.numpy()
 
 
 @pytest.mark.parametrize("case", PAPER, ids=lambda c: f"{c['dataset']}-{c['alpha']}-{c['seed']}")

@@ -18,8 +18,8 @@ from fedpurin.errors import CorruptError
 from fedpurin.layout import write_parameters
 from fedpurin.meta import Meta, Validation
 from fedpurin.methods import METHODS
-from fedpurin.report.groups import group_runs
-from fedpurin.report.results import results
+from fedpurin.report.run_groups import group_runs
+from fedpurin.report.summary import results
 from fedpurin.runs.run import load_run
 from fedpurin.train import Score, evaluate
 from tiny import Federation, tiny_config, tiny_job, tiny_model

@@ -44,7 +44,7 @@ from crashes import (  # noqa: E402
 from faulty_disk import FAULTS  # noqa: E402
 from sweep import COMPLETE, Sweep, begin_or_go_on, places, short_config  # noqa: E402
 
-from fedpurin.federation.progress import stoppable  # noqa: E402
+from fedpurin.stopping import stoppable  # noqa: E402
 
 ENGINES = ("local", "ray", "flower")
 KILLS = {"local": 50, "ray": 8, "flower": 6}  # at least so many in 20 minutes, and fewer in fewer

@@ -22,7 +22,8 @@ from fedpurin.engines.flower.client_app import client_data
 from fedpurin.engines.flower.peers import Peers
 from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
 from fedpurin.errors import ConfigError, DataError, EngineError
-from fedpurin.federation import commands, engine, progress, site
+from fedpurin.federation import client as client_command
+from fedpurin.federation import commands, engine, printing
 from fedpurin.federation.keys import make_keys
 from fedpurin.federation.service import free_port
 from fedpurin.job import Job
@@ -195,7 +196,7 @@ def test_a_server_of_another_version_is_refused_at_both_ends(tmp_path: Path) -> 
     reason = "speaks protocol 1; client 0 has fedpurin"
     assert any(reason in event["reason"] for event in federation.told("refused"))
     for line in (federation.grid.state(0) / PROGRESS).read_text().splitlines():
-        screen.append(progress.describe_site(json.loads(line)))
+        screen.append(printing.describe_site(json.loads(line)))
     assert any(reason in line for line in screen)
 
 
@@ -203,7 +204,7 @@ def test_a_server_of_another_version_is_refused_at_both_ends(tmp_path: Path) -> 
 
 
 def start(tmp_path: Path, **options: Any) -> int:
-    return site.client(state=tmp_path / "state", console=Screen(), **options)
+    return client_command.take_part(state=tmp_path / "state", console=Screen(), **options)
 
 
 def test_a_client_needs_to_know_its_server(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ def test_a_client_cannot_take_the_folder_of_another(tmp_path: Path) -> None:
 def test_data_that_cannot_be_read_shows_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "check_server", lambda address, ca: None)
+    monkeypatch.setattr(client_command, "check_server", lambda address, ca: None)
     with pytest.raises(DataError, match="does not exist"):
         start(tmp_path, server="127.0.0.1:8443", client_id=0, data="nowhere")
     assert not (tmp_path / "state").exists()
@@ -239,9 +240,9 @@ def test_an_absent_server_shows_before_anything_starts(tmp_path: Path) -> None:
 
 def test_two_clients_cannot_share_a_state_directory(tmp_path: Path) -> None:
     with (
-        site.alone(tmp_path),
+        client_command.only_client_of(tmp_path),
         pytest.raises(ConfigError, match="in use by another client"),
-        site.alone(tmp_path),
+        client_command.only_client_of(tmp_path),
     ):
         pass
 
@@ -292,7 +293,7 @@ def test_every_event_is_told_in_one_plain_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps(later)}\n")
 
     def told(**event: Any) -> str | None:
-        return progress.describe(event, tmp_path)
+        return printing.describe_event(event, tmp_path)
 
     assert told(event="waiting", have=1, want=3) == "waiting for clients: 1 of 3 connected"
     assert told(event="failed", round=2, client=1, reason="x") == "round 2: client 1 left out: x"
@@ -303,18 +304,18 @@ def test_every_event_is_told_in_one_plain_line(tmp_path: Path) -> None:
 def test_a_site_is_told_about_its_rounds_and_its_model() -> None:
     line = {"round": 2, "of": 9, "accuracy": 0.5, "received": 1000, "sent": 20}
     assert (
-        progress.describe_site(line) == "round 2 of 9: trained, accuracy 0.500, received 1,000 bytes, sent 20"
+        printing.describe_site(line) == "round 2 of 9: trained, accuracy 0.500, received 1,000 bytes, sent 20"
     )
     last = {"final": True, "model": "/m", "accuracy": None, "best_round": 0}
-    assert progress.describe_site(last) == "the run is over; the personal model is /m"
-    told = progress.describe_site({**last, "best_round": 3})
+    assert printing.describe_site(last) == "the run is over; the personal model is /m"
+    told = printing.describe_site({**last, "best_round": 3})
     assert told == "the run is over; the personal model of round 3, the best by validation, is /m"
 
 
 def test_traffic_is_told_beside_the_ledger(tmp_path: Path) -> None:
     lines = [{"direction": "up", "bytes": {"header": 60, "values": 940}}] * 2
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (told,) = progress.describe_traffic(2100, 0, tmp_path)  # 100 more for 2 messages of 1,000 bytes
+    (told,) = printing.describe_traffic(2100, 0, tmp_path)  # 100 more for 2 messages of 1,000 bytes
     assert "50 more per message, 5.00 %" in told
 
 

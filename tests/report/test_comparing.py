@@ -14,10 +14,10 @@ from fedpurin.report import figure, write_report
 from fedpurin.report.chart import Chart
 from fedpurin.report.charts import all_charts
 from fedpurin.report.figures import as_groups
-from fedpurin.report.groups import group_runs, last_window, tasks
+from fedpurin.report.run_groups import group_runs, last_window, tasks
 from fedpurin.report.series import gains, moments_of, paper_like
 from fedpurin.runs.run import load_run
-from fedpurin.runs.setting import setting_key
+from fedpurin.runs.same_setting import setting_key
 
 RISING = (0.30, 0.50, 0.60, 0.66, 0.70, 0.72)  # starts low, ends highest
 FALLING = (0.78, 0.74, 0.72, 0.70, 0.68, 0.66)  # starts highest, ends lowest

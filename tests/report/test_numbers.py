@@ -13,8 +13,8 @@ from fedpurin.report.charts.selection import selection
 from fedpurin.report.charts.traffic import seconds_for
 from fedpurin.report.collaboration import collaboration, collaborator_counts
 from fedpurin.report.figures import as_groups
-from fedpurin.report.groups import find, focus
-from fedpurin.report.series import bytes_per_round, client_order, gains, short_names, spread
+from fedpurin.report.run_groups import find, focus
+from fedpurin.report.series import bytes_per_round, client_order, evenly_spaced, gains, short_names
 from fedpurin.report.units import duration, mib, percent, points
 from fedpurin.runs.run import load_run
 
@@ -119,8 +119,8 @@ def test_many_clients_are_binned_and_pairs_are_counted(tmp_path: Path) -> None:
 
 
 def test_long_runs_are_thinned_evenly_with_both_ends() -> None:
-    assert spread([1, 2, 3], 5) == [1, 2, 3]
-    assert spread(list(range(1, 301)), 4) == [1, 101, 200, 300]
+    assert evenly_spaced([1, 2, 3], 5) == [1, 2, 3]
+    assert evenly_spaced(list(range(1, 301)), 4) == [1, 101, 200, 300]
 
 
 def test_selection_counts_never_quarters_and_always(comparison: Path) -> None:

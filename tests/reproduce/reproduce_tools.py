@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpurin.config import Config
 from fedpurin.reproduce.scales import option
-from fedpurin.runs.setting import cell_key
+from fedpurin.runs.same_setting import cell_key
 
 MIB = 2**20
 Reproduce = Callable[..., tuple[int, str]]

@@ -13,8 +13,8 @@ from reproduce_tools import Reproduce, make_line
 from fedpurin.config import Config
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts
+from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import Request, option
-from fedpurin.reproduce.store import Store
 
 
 def row_of(text: str, claim: str) -> list[str]:
@@ -22,9 +22,9 @@ def row_of(text: str, claim: str) -> list[str]:
     return [cell.strip() for cell in line.strip("| ").split(" | ")]
 
 
-def fill_recipe(folder: Path, name: str, accuracy: Any, seeds: tuple[int, ...] = (1, 2, 3)) -> Store:
+def fill_recipe(folder: Path, name: str, accuracy: Any, seeds: tuple[int, ...] = (1, 2, 3)) -> ResultStore:
     """Every cell of a recipe at the paper's length, with `accuracy(config)`."""
-    store = Store(folder / "results")
+    store = ResultStore(folder / "results")
     for cell in RECIPES[name].cells(Request(scale="paper", seeds=seeds)):
         store.append("runs", make_line(cell.config, accuracy(cell.config), noise=0.02))
     return store
@@ -128,21 +128,21 @@ def counted(seed: int, body: float, head: float, rounds: int = 60) -> dict[str, 
 def test_agreement_has_a_bar_that_can_fail(
     experiments: Path, reproduce: Reproduce, body: float, head: float, verdict: str
 ) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     for seed in (1, 2, 3):
         store.append("coverage", counted(seed, body, head))
     assert row_of(reproduce("claims")[1], "Convolutional layers agree")[1] == verdict
 
 
 def test_counts_of_one_seed_do_not_decide(experiments: Path, reproduce: Reproduce) -> None:
-    Store(experiments / "results").append("coverage", counted(1, 0.9, 0.6))
+    ResultStore(experiments / "results").append("coverage", counted(1, 0.9, 0.6))
     text = reproduce("claims")[1]
     assert row_of(text, "Convolutional layers agree")[1] == "**undecided**: needs 2 more seeds"
     assert "100 rounds" in row_of(text, "No parameter stays unselected")[1]
 
 
 def test_flat_ends_and_a_peaked_middle_are_told_apart(experiments: Path, reproduce: Reproduce) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     for seed in (1, 2, 3):
         store.append("coverage", counted(seed, 0.9, 0.6, rounds=200))
     claim = row_of(reproduce("claims")[1], "Selection is uniform")
@@ -153,7 +153,7 @@ def test_flat_ends_and_a_peaked_middle_are_told_apart(experiments: Path, reprodu
 def test_lock_in_is_checked_against_what_the_global_model_held(
     experiments: Path, reproduce: Reproduce
 ) -> None:
-    Store(experiments / "results").append("coverage", counted(1, 0.9, 0.6))
+    ResultStore(experiments / "results").append("coverage", counted(1, 0.9, 0.6))
     claim = row_of(reproduce("claims")[1], "(our explanation) masks lock in")
     # the first weight is never critical, and the global model was not zero there in 30 of 60 rounds
     assert "the global model was not zero in 50 % of them" in claim[2]

@@ -18,14 +18,14 @@ from fedpurin.cli.main import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, DataError, RunError
 from fedpurin.reproduce.command import SHOWN, TABLES, WHAT, block, experiments_folder
-from fedpurin.reproduce.docs import BLOCK, regenerate
-from fedpurin.reproduce.figures import figure_name
+from fedpurin.reproduce.docs import BLOCK, renewed
+from fedpurin.reproduce.paper_figures import figure_name
 from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts, unpack_counts
+from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import SCALES, Request, option, trains_as_published
 from fedpurin.reproduce.source import Source
-from fedpurin.reproduce.store import Store
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = [
@@ -45,7 +45,7 @@ TINY = [
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with made-up results for every recipe at mini scale, which no test may change."""
-    store = Store(tmp_path_factory.mktemp("made-up") / "results")
+    store = ResultStore(tmp_path_factory.mktemp("made-up") / "results")
     for recipe in RECIPES.values():
         for number, cell in enumerate(recipe.cells(Request(scale="mini", alphas=(0.5,), seeds=(1, 2)))):
             if store.record(cell.config) is None:
@@ -160,7 +160,7 @@ def test_figures_come_as_png_and_pdf(name: str, full: Path, tmp_path: Path, repr
 
 def test_a_figure_is_named_after_what_was_set_even_if_that_is_a_path() -> None:
     request = Request(scale="mini", rounds=4, changes={"data": {"split_file": "/my split/a.json"}})
-    source = Source(Store(Path("nowhere")), Paper({}), request)
+    source = Source(ResultStore(Path("nowhere")), Paper({}), request)
     assert figure_name("bytes", source) == "bytes-mini-t4-split_file_my_split_a.json"
 
 
@@ -176,7 +176,7 @@ def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(full: Path, 
 
 
 def test_a_claim_is_decided_at_the_papers_scale(experiments: Path, reproduce: Reproduce) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     recipe, request = RECIPES["table-accuracy"], Request(scale="paper", seeds=(1,))
     for cell in recipe.cells(Request(scale="paper")):
         better = cell.config.run.method == "fedpurin"
@@ -191,7 +191,7 @@ def test_a_claim_is_decided_at_the_papers_scale(experiments: Path, reproduce: Re
 def test_only_runs_that_train_as_the_paper_does_hint_at_a_claim(
     experiments: Path, reproduce: Reproduce
 ) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     longer = Request(scale="paper", datasets=("cifar-10",), alphas=(0.5,), seeds=(1,), rounds=60)
     for recipe, request in (("table-accuracy", longer), ("table-communication", Request(scale="quick"))):
         for cell in RECIPES[recipe].cells(request):
@@ -268,7 +268,7 @@ def test_counts_survive_their_packing() -> None:
 
 def test_a_block_is_made_anew_and_the_text_around_it_stays() -> None:
     text = "before\n<!-- reproduce table-x -->\nold\n<!-- end -->\nafter\n"
-    assert regenerate(text, lambda words: f"{words}\n", Path()) == (
+    assert renewed(text, lambda words: f"{words}\n", Path()) == (
         "before\n<!-- reproduce table-x -->\n['table-x']\n<!-- end -->\nafter\n"
     )
 
@@ -276,13 +276,13 @@ def test_a_block_is_made_anew_and_the_text_around_it_stays() -> None:
 @pytest.mark.parametrize("kind", ["reproduce claims", "output fedpurin methods"])
 def test_a_block_without_its_end_is_refused(kind: str) -> None:
     with pytest.raises(DataError, match="has no <!-- end -->"):
-        regenerate(f"<!-- {kind} -->\n", lambda _: "", Path())
+        renewed(f"<!-- {kind} -->\n", lambda _: "", Path())
 
 
 def test_a_block_shows_what_a_command_prints_in_the_folder_of_the_page(tmp_path: Path) -> None:
     text = "<!-- output fedpurin --version -->\nold\n<!-- end -->"
     shown = f"fedpurin {fedpurin.__version__}"
-    made = regenerate(text, lambda _: "", tmp_path)
+    made = renewed(text, lambda _: "", tmp_path)
     assert made == f"<!-- output fedpurin --version -->\n\n```text\n{shown}\n```\n\n<!-- end -->"
 
 
@@ -292,7 +292,7 @@ def test_a_block_shows_what_a_command_prints_in_the_folder_of_the_page(tmp_path:
 )
 def test_a_command_that_fails_or_is_not_ours_is_no_output(command: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
-        regenerate(f"<!-- output {command} -->\n<!-- end -->", lambda _: "", tmp_path)
+        renewed(f"<!-- output {command} -->\n<!-- end -->", lambda _: "", tmp_path)
 
 
 def test_docs_check_tells_when_a_number_has_drifted(full: Path, tmp_path: Path, reproduce: Reproduce) -> None:
@@ -310,7 +310,7 @@ def test_docs_check_tells_when_a_number_has_drifted(full: Path, tmp_path: Path, 
 def test_every_generated_block_in_the_docs_matches_the_store(file: Path) -> None:
     text = file.read_text("utf-8")
     store = str(CHECKOUT / "experiments")
-    assert regenerate(text, lambda words: block(words, store), file.parent) == text
+    assert renewed(text, lambda words: block(words, store), file.parent) == text
 
 
 def test_paths_may_come_after_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,7 +333,7 @@ def test_figures_named_in_the_docs_exist() -> None:
 
 def test_the_committed_store_is_readable_and_small() -> None:
     folder = CHECKOUT / "experiments" / "results"
-    assert Store(folder).records()
+    assert ResultStore(folder).records()
     assert sum(file.stat().st_size for file in folder.iterdir()) < 20 * 2**20
 
 
@@ -365,7 +365,7 @@ def test_finished_cells_are_never_run_again_and_interrupted_ones_continue(
 
     path = next((tmp_path / "runs").glob("fedpurin-*"))
     result = json.loads((path / "result.json").read_text())
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     record = next(r for r in store.records() if r.config.run.method == "fedpurin")
     assert record.line["digest"] == result["digest"]
     assert record.best() == pytest.approx(100 * result["accuracy"]["upload"]["best"], abs=0.01)
@@ -391,7 +391,7 @@ def test_coverage_is_drawn_of_a_cell_that_another_figure_ran(
         shutil.rmtree(path)
     _, text = reproduce("figure-coverage", *TINY, "--out", str(tmp_path / "out"))
     assert "round 2:" in text
-    assert len(list(Store(experiments / "results").lines("coverage"))) == 1
+    assert len(list(ResultStore(experiments / "results").lines("coverage"))) == 1
 
 
 @pytest.mark.slow
@@ -407,10 +407,10 @@ def test_import_takes_finished_runs_and_marks_unfinished_ones(
     assert code == 1
     assert "is not complete (2 of 2 rounds)" in text
     assert reproduce("import", str(path), "--partial")[0] == 0
-    assert not Store(experiments / "results").records()[0].complete
+    assert not ResultStore(experiments / "results").records()[0].complete
     (path / "aside.json").rename(path / "result.json")
     reproduce("import", str(path))
-    assert Store(experiments / "results").records()[0].complete
+    assert ResultStore(experiments / "results").records()[0].complete
 
 
 @pytest.mark.slow
@@ -427,7 +427,7 @@ def test_check_perturbation_predicts_a_small_step(
         "model.name=mlp",
     ]
     reproduce(*words, "--out", str(tmp_path / "out"))
-    line = next(iter(Store(experiments / "results").lines("perturbation")))
+    line = next(iter(ResultStore(experiments / "results").lines("perturbation")))
     found = line["scores"]["first-order"]
     # A 1 % step towards zero changes the loss as the gradient says, up to the curvature along the step.
     for predicted, small in zip(found["predicted"], found["small"], strict=True):

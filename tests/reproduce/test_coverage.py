@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedpurin.reproduce.coverage import BINS, density
+from fedpurin.reproduce.coverage_figures import BINS, density
 
 
 @pytest.mark.parametrize("rounds", [1, 12, 23, 24, 60, 61, 300])

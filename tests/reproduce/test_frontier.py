@@ -10,8 +10,8 @@ from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
 from fedpurin.reproduce.frontier import mib_until
+from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request, trains_as_published
-from fedpurin.reproduce.store import Record, Store
 from fedpurin.runs.traffic import traffic_to
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def test_what_a_round_had_sent_by_the_moment_of_measuring_counts() -> None:
 def test_the_table_says_when_a_level_was_reached_and_in_how_many_seeds(
     experiments: Path, reproduce: Reproduce
 ) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     for seed, accuracy in ((1, 0.66), (2, 0.61)):
         config = Request(scale="paper", rounds=60).config("cifar-10", 0.5, seed, "fedbn")
         store.append("runs", make_line(config, accuracy))
@@ -47,7 +47,7 @@ def test_the_table_says_when_a_level_was_reached_and_in_how_many_seeds(
 
 
 def test_runs_of_another_size_are_not_compared(experiments: Path, reproduce: Reproduce) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     config = Request(scale="paper", rounds=60).config("cifar-10", 0.5, 1, "fedbn")
     store.append("runs", make_line(config.updated({"run": {"clients": 5}})))
     store.append("runs", make_line(config.updated({"run": {"participation": 0.5}})))
@@ -63,7 +63,7 @@ def test_the_figures_of_the_committed_store_are_those_that_were_announced(reprod
     """As docs/frontier.md says: 160 MiB to 69 % for FedBN, 188 for FedPURIN, 305 for FedCAC."""
     records = {
         r.config.run.method: r
-        for r in Store(CHECKOUT / "experiments" / "results").records()
+        for r in ResultStore(CHECKOUT / "experiments" / "results").records()
         if (r.config.data.alpha, r.config.run.rounds, r.config.run.seed) == (0.5, 60, 1)
         and r.config.data.dataset == "cifar-10"
         and trains_as_published(r.config)
@@ -81,7 +81,7 @@ def test_the_bundled_table_has_a_row_per_setting_and_a_column_per_seed(
     experiments: Path, reproduce: Reproduce
 ) -> None:
     """Runs on other data, of other training or unfinished ones are left out; no mean of some seeds only."""
-    store, preset = Store(experiments / "results"), Config.preset("quickstart")
+    store, preset = ResultStore(experiments / "results"), Config.preset("quickstart")
     dense = preset.updated({"run": {"method": "fedbn"}})
     changed = preset.updated({"method": {"score": "curvature"}})
     for seed, accuracy in ((1, 0.70), (2, 0.72), (3, 0.77)):
@@ -101,7 +101,7 @@ def test_the_bundled_table_has_a_row_per_setting_and_a_column_per_seed(
 
 def test_the_picture_is_drawn(experiments: Path, tmp_path: Path, reproduce: Reproduce) -> None:
     pytest.importorskip("matplotlib")
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     for method in ("fedbn", "fedpurin"):
         line = make_line(Request(scale="paper", rounds=60).config("cifar-10", 0.5, 1, method))
         line["bytes"]["up"] = [MIB * (t % 3 + 1) for t in range(60)]

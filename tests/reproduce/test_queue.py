@@ -14,7 +14,7 @@ from fedpurin.errors import ConfigError, EngineError, RunError
 from fedpurin.reproduce import queue as queues
 from fedpurin.reproduce.execute import Means, Step, Stopped
 from fedpurin.reproduce.queue import Queue
-from fedpurin.reproduce.store import Store
+from fedpurin.reproduce.result_store import ResultStore
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 QUEUE = """
@@ -49,7 +49,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Cells that would have been run, in order; each is stored as finished at once."""
     done: list[str] = []
 
-    def pretend(step: Step, store: Store, means: Means, extras: Any) -> None:
+    def pretend(step: Step, store: ResultStore, means: Means, extras: Any) -> None:
         done.append(f"{step.cell.label} s{step.cell.config.run.seed}")
         store.append("runs", make_line(step.cell.config))
 
@@ -104,7 +104,7 @@ def test_a_cell_that_fails_does_not_keep_the_others_waiting(
 ) -> None:
     pretend = queues.carry_out
 
-    def fail_first(step: Step, store: Store, means: Means, extras: Any) -> None:
+    def fail_first(step: Step, store: ResultStore, means: Means, extras: Any) -> None:
         if step.cell.label == "groups":
             raise EngineError("the workers died")
         pretend(step, store, means, extras)
@@ -128,7 +128,7 @@ def test_an_interrupted_cell_is_stored_as_far_as_it_came(
     def interrupt(*_: Any) -> None:
         raise stop
 
-    def store_partial(store: Store, path: Path, *, partial: bool) -> str:
+    def store_partial(store: ResultStore, path: Path, *, partial: bool) -> str:
         stored.append(partial)
         return "its key"
 

@@ -10,9 +10,9 @@ import pytest
 from reproduce_tools import Reproduce, make_line
 
 from fedpurin.config import Config
+from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request
 from fedpurin.reproduce.stats import best_window, bootstrap, noise, paired, paired_best, replicates
-from fedpurin.reproduce.store import Record, Store
 
 
 def config(method: str = "fedpurin", seed: int = 1, rounds: int = 20) -> Config:
@@ -94,7 +94,7 @@ def test_another_split_is_a_replicate_whose_clients_are_others() -> None:
 
 
 def test_tables_show_the_size_of_noise(experiments: Path, reproduce: Reproduce) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     words = ("--scale", "paper", "--dataset", "cifar-10", "--alpha", "0.5", "--seeds", "1", "--rounds", "20")
     for record in (Record(make_line(config("fedavg"), 0.7)), Record(make_line(config(), 0.8))):
         store.append("runs", record.line)
@@ -111,7 +111,7 @@ def test_tables_show_the_size_of_noise(experiments: Path, reproduce: Reproduce) 
 
 
 def test_replicates_are_cells_of_their_own(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", make_line(config()))
     store.append("runs", with_seeds(make_line(config(), 0.83), order=2).line)
     assert len(store.records()) == 2

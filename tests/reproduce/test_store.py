@@ -13,8 +13,8 @@ from reproduce_tools import make_line
 
 from fedpurin.config import Config
 from fedpurin.errors import RunError
-from fedpurin.reproduce import store as stores
-from fedpurin.reproduce.store import Store
+from fedpurin.reproduce import result_store as stores
+from fedpurin.reproduce.result_store import ResultStore
 
 
 def changed(**sections: dict[str, object]) -> Config:
@@ -22,9 +22,9 @@ def changed(**sections: dict[str, object]) -> Config:
 
 
 def test_a_record_comes_back_as_it_was_stored(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", make_line(Config(), 0.7312))
-    record = Store(tmp_path).record(Config())
+    record = ResultStore(tmp_path).record(Config())
     assert record is not None
     assert record.complete
     assert record.best() == pytest.approx(73.12)
@@ -32,7 +32,7 @@ def test_a_record_comes_back_as_it_was_stored(tmp_path: Path) -> None:
 
 
 def test_the_first_rounds_of_a_longer_run_need_not_be_run_again(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     line = make_line(changed(run={"rounds": 12}), done=7)
     line["clients"]["upload"][5] = [10_000] * 10
     store.append("runs", line)
@@ -50,7 +50,7 @@ def test_the_first_rounds_of_a_longer_run_need_not_be_run_again(tmp_path: Path) 
 
 
 def test_an_unfinished_copy_never_hides_a_finished_one(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", make_line(Config(), 0.5, done=3))
     assert not store.finished(Config())
     store.append("runs", make_line(Config(), 0.8))
@@ -61,18 +61,18 @@ def test_an_unfinished_copy_never_hides_a_finished_one(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_cut_off_by_the_next_one(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", make_line(Config()))
     with (tmp_path / "runs.jsonl").open("a") as file:
         file.write('{"key": "half a li')
     store.append("runs", make_line(changed(run={"seed": 2})))
-    assert len(Store(tmp_path).records()) == 2
+    assert len(ResultStore(tmp_path).records()) == 2
 
 
 def test_a_line_written_before_a_setting_existed_is_still_found(tmp_path: Path) -> None:
     line = make_line(Config())
     del line["config"]["wire"]["feedback"]
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", line)
     assert store.finished(Config())
 
@@ -84,10 +84,10 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     program = """
 import json, sys
 from pathlib import Path
-from fedpurin.reproduce.store import Store
+from fedpurin.reproduce.result_store import ResultStore
 folder, process = Path(sys.argv[1]), int(sys.argv[2])
 line = json.loads((folder / "line.json").read_text())
-store = Store(folder / "results")
+store = ResultStore(folder / "results")
 for number in range(15):
     line["config"]["run"]["seed"] = 100 * process + number
     store.append("runs", line)
@@ -95,14 +95,14 @@ for number in range(15):
     words = [sys.executable, "-c", program, str(tmp_path)]
     writers = [subprocess.Popen([*words, str(process)]) for process in range(3)]
     assert [writer.wait(timeout=300) for writer in writers] == [0, 0, 0]
-    found = {record.config.run.seed for record in Store(tmp_path / "results").records()}
+    found = {record.config.run.seed for record in ResultStore(tmp_path / "results").records()}
     assert found == {100 * process + number for process in range(3) for number in range(15)}
 
 
 def test_nothing_is_written_while_another_process_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.append("runs", make_line(Config()))
     before = (tmp_path / "runs.jsonl").read_bytes()
     monkeypatch.setattr(stores, "PATIENCE", 0.1)
@@ -112,7 +112,7 @@ def test_nothing_is_written_while_another_process_writes(
 
 
 def test_what_another_process_stored_meanwhile_is_seen(tmp_path: Path) -> None:
-    store, other = Store(tmp_path), Store(tmp_path)
+    store, other = ResultStore(tmp_path), ResultStore(tmp_path)
     assert not store.finished(Config())
     other.append("runs", make_line(Config()))
     with store.locked():

@@ -9,14 +9,14 @@ import pytest
 from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
+from fedpurin.reproduce.bytes_figure import draw_lines
 from fedpurin.reproduce.communication import saving, traffic
-from fedpurin.reproduce.markup import Entry, Table, rank_columns
+from fedpurin.reproduce.markup import Entry, MarkupTable, rank_columns
 from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
+from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request, own
 from fedpurin.reproduce.stats import bootstrap, paired
-from fedpurin.reproduce.store import Record, Store
-from fedpurin.reproduce.traffic_figure import draw_lines
 
 CIFAR = ("--scale", "paper", "--dataset", "cifar-10", "--alpha", "0.5", "--seeds", "1", "--no-run")
 
@@ -29,7 +29,7 @@ def test_best_is_bold_and_second_underlined_and_unfinished_is_neither() -> None:
     rows = rank_columns(
         [["a", Entry(1.0)], ["b", Entry(3.0, note="† 5 rounds")], ["c", Entry(2.0)], ["d", Entry(0.5)]]
     )
-    text = Table("", ["", "x"], rows, []).markdown()
+    text = MarkupTable("", ["", "x"], rows, []).markdown()
     assert "| a | <u>1.00</u> |" in text
     assert "| b | 3.00 † 5 rounds |" in text
     assert "| c | **2.00** |" in text
@@ -42,7 +42,7 @@ def test_values_printed_alike_share_their_rank() -> None:
 
 
 def test_latex_is_escaped_and_marked() -> None:
-    table = Table("100 % of a_b", ["", "α=0.5"], [["x & y", Entry(2.0, 0.1, 3.0, rank=1)]], [])
+    table = MarkupTable("100 % of a_b", ["", "α=0.5"], [["x & y", Entry(2.0, 0.1, 3.0, rank=1)]], [])
     text = table.latex()
     assert "100 \\% of a\\_b" in text
     assert "x \\& y & \\textbf{2.00} $\\pm$ 0.10 (3.00, $-$1.00) \\\\" in text
@@ -52,8 +52,8 @@ def test_latex_is_escaped_and_marked() -> None:
 def test_the_papers_value_and_the_difference_stand_in_the_cell(
     experiments: Path, reproduce: Reproduce
 ) -> None:
-    Store(experiments / "results").append("runs", make_line(config(), 0.72))
-    Store(experiments / "results").append("runs", make_line(config("fedavg"), 0.60, done=40))
+    ResultStore(experiments / "results").append("runs", make_line(config(), 0.72))
+    ResultStore(experiments / "results").append("runs", make_line(config("fedavg"), 0.60, done=40))
     _, text = reproduce("table-accuracy", *CIFAR)
     assert "| FedPURIN | 72.00 (71.53, +0.47) |" in text  # 71.53: the paper's main table
     assert "| FedAvg | 60.00 (66.33, -6.33) † 40 rounds |" in text
@@ -62,7 +62,7 @@ def test_the_papers_value_and_the_difference_stand_in_the_cell(
 def test_types_of_values_are_compared_with_float32_of_the_same_method(
     experiments: Path, reproduce: Reproduce
 ) -> None:
-    store = Store(experiments / "results")
+    store = ResultStore(experiments / "results")
     for method, accuracy, up in (("fedpurin", 0.50, MIB), ("fedavg", 0.60, 2 * MIB)):
         for values, lost, share in (("float32", 0.0, 1), ("int8", 0.01, 4)):
             changes = {"run": {"rounds": 15}, "method": {"beta": 30}, "wire": {"values": values}}

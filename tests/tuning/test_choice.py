@@ -7,7 +7,7 @@ import pytest
 from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.methods import METHODS
-from fedpurin.runs.setting import setting_key
+from fedpurin.runs.same_setting import setting_key
 from fedpurin.settings import names_of
 from fedpurin.tuning.candidates import VARIED, Candidate, candidates, never_varied
 from fedpurin.tuning.outcome import choose, fronts

@@ -19,8 +19,8 @@ from fedpurin.runs.directory import stored_config
 from fedpurin.runs.run import MIB, load_run
 from fedpurin.tuning import search
 from fedpurin.tuning.candidates import Candidate
-from fedpurin.tuning.outcome import Outcome
-from fedpurin.tuning.trial import Follower, Trial
+from fedpurin.tuning.outcome import SearchOutcome
+from fedpurin.tuning.trial import SearchWatcher, Trial
 from fedpurin.tuning.writing import recommended_toml
 from tiny import tiny_config
 
@@ -46,7 +46,7 @@ def base(folder: Path, **settings: Any) -> Config:
     return tiny_config("fedpurin", folder, **settings)
 
 
-class Count(Follower):
+class Count(SearchWatcher):
     def __init__(self, stop_at: int = 0) -> None:
         self.rungs: list[tuple[int, int]] = []
         self.begun: list[str] = []
@@ -64,15 +64,15 @@ class Count(Follower):
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, Count]:
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchOutcome, Count]:
     """A search whose budget is enough for five rounds of FedAvg, or four."""
     folder, count = tmp_path_factory.mktemp("search"), Count()
-    outcome = fedpurin.tune(base(folder), folder / "out", budget_mib=0.006, follower=count)
+    outcome = fedpurin.tune(base(folder), folder / "out", budget_mib=0.006, watcher=count)
     return folder / "out", outcome, count
 
 
 def test_a_third_goes_on_from_rung_to_rung_and_runs_are_continued(
-    searched: tuple[Path, Outcome, Count],
+    searched: tuple[Path, SearchOutcome, Count],
 ) -> None:
     folder, outcome, count = searched
     assert count.rungs == [(2, 7), (4, 3), (12, 2)]
@@ -88,7 +88,7 @@ def test_a_third_goes_on_from_rung_to_rung_and_runs_are_continued(
 
 
 def test_the_recommended_configuration_holds_its_promise_to_the_byte(
-    searched: tuple[Path, Outcome, Count], tmp_path: Path
+    searched: tuple[Path, SearchOutcome, Count], tmp_path: Path
 ) -> None:
     _, outcome, _ = searched
     (tmp_path / "recommended.toml").write_text(recommended_toml(outcome))
@@ -101,7 +101,7 @@ def test_the_recommended_configuration_holds_its_promise_to_the_byte(
 
 
 def test_no_run_sends_more_than_the_budget_except_to_learn_what_a_round_costs(
-    searched: tuple[Path, Outcome, Count],
+    searched: tuple[Path, SearchOutcome, Count],
 ) -> None:
     _, outcome, _ = searched
     for row in outcome.rows:
@@ -113,7 +113,7 @@ def test_no_run_sends_more_than_the_budget_except_to_learn_what_a_round_costs(
 
 
 def test_the_recommended_one_is_the_most_accurate_finalist_on_validation_samples(
-    searched: tuple[Path, Outcome, Count],
+    searched: tuple[Path, SearchOutcome, Count],
 ) -> None:
     _, outcome, _ = searched
     fitting = [row for row in outcome.finalists if row.standing.fits]
@@ -125,7 +125,7 @@ def test_the_recommended_one_is_the_most_accurate_finalist_on_validation_samples
     assert outcome.config == stored_config(outcome.recommended.trial.path)
 
 
-def test_the_chart_has_the_same_front(searched: tuple[Path, Outcome, Count]) -> None:
+def test_the_chart_has_the_same_front(searched: tuple[Path, SearchOutcome, Count]) -> None:
     _, outcome, _ = searched
     groups = as_groups([row.trial.path for row in outcome.finalists])
     on_front = {run.path for group in chart.front(groups) for run in group.runs}
@@ -139,9 +139,9 @@ def test_an_interrupted_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
     config = base(tmp_path, run__rounds=6)
     whole = fedpurin.tune(config, tmp_path / "whole", budget_mib=1.0)
     with pytest.raises(KeyboardInterrupt):
-        fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, follower=Count(stop_at=9))
+        fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, watcher=Count(stop_at=9))
     count = Count()
-    cut = fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, follower=count)
+    cut = fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, watcher=count)
     assert len(count.begun) == 2  # seven trials of the first rung and one of the second were done before
     for a, b in zip(whole.rows, cut.rows, strict=True):
         assert (a.trial.label, a.standing, a.rung, a.recommended) == (
@@ -153,7 +153,7 @@ def test_an_interrupted_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
     digests = [load_run(o.recommended.trial.path).summary["digest"] for o in (whole, cut)]
     assert digests[0] == digests[1]
     again = Count()
-    fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, follower=again)
+    fedpurin.tune(config, tmp_path / "cut", budget_mib=1.0, watcher=again)
     assert again.begun == []  # all is done: nothing runs again
     with pytest.raises(RunError, match="holds another search"):
         fedpurin.tune(config, tmp_path / "cut", budget_mib=2.0)

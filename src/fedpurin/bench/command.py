@@ -32,8 +32,8 @@ def run(args: argparse.Namespace, console: Any) -> int:
     for hint in advice(table):
         console.print(hint)
     if args.json:
-        found = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        figures = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -50,16 +50,16 @@ def measure(repeats: int, progress: Callable[[int], None] = lambda done: None) -
     """One warm-up and `repeats` repetitions, each measuring all rates in turn."""
     clients = available_cores()
     flops = flops_per_sample()
-    found = []
+    repeated = []
     with _workers(clients) as ours, _plain_process(clients) as plain:
         for repeat in range(repeats + 1):
             training, task = ours()
             gemm = gemm_rate()
             rates = Rates(training, task, plain(), gemm / flops, gemm / 1e9)
             if repeat:
-                found.append(rates)
+                repeated.append(rates)
             progress(repeat)
-    return found
+    return repeated
 
 
 def median(values: list[float]) -> float:

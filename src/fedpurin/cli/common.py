@@ -115,7 +115,7 @@ def flag_settings(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return table
 
 
-def method_settings(args: argparse.Namespace) -> dict[str, Any]:
+def named_method_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of [method] that file and flags name."""
     named = Config.read_table(Path(args.config)).get("method", {}) if args.config else {}
     return {**named, **flag_settings(args).get("method", {})}
@@ -154,7 +154,7 @@ def _is_whole(file: Path, table: dict[str, Any]) -> bool:
 
 def refuse_idle(config: Config, named: dict[str, dict[str, Any]]) -> None:
     """What was asked for and would do nothing is a mistake of whoever asks."""
-    from fedpurin.runs.setting import flattened, unread
+    from fedpurin.runs.same_setting import flattened, unread
 
     idle = unread(flattened(config.as_dict()) | {"wire.values": config.value_type})
     if config.data.split_file:

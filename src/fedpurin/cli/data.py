@@ -81,15 +81,15 @@ def get_data(args: argparse.Namespace) -> int:
 def check_data(args: argparse.Namespace) -> int:
     from fedpurin import data
 
-    found = {name: data.check(name, _folder(args)) for name in args.names}
-    good = all(ok for checks in found.values() for _, ok, _ in checks)
+    checks_of = {name: data.check(name, _folder(args)) for name in args.names}
+    good = all(ok for checks in checks_of.values() for _, ok, _ in checks)
     if args.json:
         lines = {
-            n: [{"file": f, "ok": ok, "message": m} for f, ok, m in checks] for n, checks in found.items()
+            n: [{"file": f, "ok": ok, "message": m} for f, ok, m in checks] for n, checks in checks_of.items()
         }
         print_json({"ok": good, "data_sets": lines})
         return 0 if good else 1
     console = make_console()
-    for file, ok, message in (line for checks in found.values() for line in checks):
+    for file, ok, message in (line for checks in checks_of.values() for line in checks):
         console.print(f"{'ok     ' if ok else 'problem'} {file}: {message}")
     return 0 if good else 1

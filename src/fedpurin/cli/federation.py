@@ -188,9 +188,9 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def run_client(args: argparse.Namespace) -> int:
-    from fedpurin.federation import commands
+    from fedpurin.federation.client import take_part
 
-    return commands.client(
+    return take_part(
         state=Path(args.state),
         console=make_console(),
         data=args.data,

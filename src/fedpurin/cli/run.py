@@ -12,7 +12,7 @@ from fedpurin.cli.common import (
     add_config_flags,
     add_json,
     make_console,
-    method_settings,
+    named_method_settings,
     print_json,
     read_config,
 )
@@ -119,10 +119,10 @@ def run_one(args: argparse.Namespace) -> int:
 def _one(path: Path, args: argparse.Namespace, config: Config | None) -> int:
     """A new run, or with no configuration the rest of one that stopped half-way."""
     from fedpurin import api
-    from fedpurin.cli.execute import watching
     from fedpurin.cli.show import as_document, results_table
-    from fedpurin.federation.progress import stoppable
+    from fedpurin.cli.watching import watching
     from fedpurin.runs.directory import stored_config
+    from fedpurin.stopping import stoppable
 
     console = make_console(stderr=args.json)
     try:
@@ -160,7 +160,7 @@ def compare_many(args: argparse.Namespace) -> int:
     from fedpurin.methods import METHODS
 
     methods = list(METHODS) if args.methods == "all" else [m.strip() for m in args.methods.split(",")]
-    check_settings_are_used(list(method_settings(args)), methods)
+    check_settings_are_used(list(named_method_settings(args)), methods)
     configs = {method: read_config(args, method) for method in methods}
     try:
         seeds = [int(seed) for seed in args.seeds.split(",")]
@@ -179,9 +179,9 @@ def compare_many(args: argparse.Namespace) -> int:
 
 def _compare(plan: Plan, path: Path, args: argparse.Namespace, report: str | None = None) -> int:
     from fedpurin.api import compare_plan
-    from fedpurin.cli.execute import watching
     from fedpurin.cli.show import as_document, results_table
-    from fedpurin.federation.progress import stoppable
+    from fedpurin.cli.watching import watching
+    from fedpurin.stopping import stoppable
 
     console = make_console(stderr=args.json)
     try:

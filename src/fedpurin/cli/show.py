@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from fedpurin.runs.run import Run, find_runs, load_run
-from fedpurin.runs.setting import differences, labels, setting, setting_key
+from fedpurin.runs.same_setting import differences, labels, setting_key, setting_of
 
 TITLE = ("data.dataset", "data.alpha", "run.clients", "run.rounds")  # unless the rows differ in it
 
@@ -61,7 +61,7 @@ def _title(run: Run, apart: Sequence[str]) -> str:
         f"{run.clients} clients",
         f"{summary['rounds']} rounds",
     )
-    counts = setting(run.config)
+    counts = setting_of(run.config)
     return ", ".join(
         str(text) for name, text in zip(TITLE, texts, strict=True) if name in counts and name not in apart
     )

@@ -11,7 +11,7 @@ from fedpurin.cli.common import add_command, add_config_flags, make_console, rea
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpurin.tuning.outcome import Outcome, Row
+    from fedpurin.tuning.outcome import RankedTrial, SearchOutcome
 
 INTERRUPTED = 130
 
@@ -48,7 +48,7 @@ def run_tune(args: argparse.Namespace) -> int:
     progress = SearchProgress(console)
     try:
         outcome = tune(
-            read_config(args), folder, budget_mib=args.budget_mib, minutes=args.minutes, follower=progress
+            read_config(args), folder, budget_mib=args.budget_mib, minutes=args.minutes, watcher=progress
         )
     except KeyboardInterrupt:
         console.print(f"stopped; what was tried is kept in {folder}. Go on with the same command.")
@@ -66,7 +66,7 @@ def run_tune(args: argparse.Namespace) -> int:
     return 0
 
 
-def outcome_table(outcome: Outcome) -> Table:
+def outcome_table(outcome: SearchOutcome) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -96,7 +96,7 @@ def outcome_table(outcome: Outcome) -> Table:
     return table
 
 
-def _left(row: Row, final: bool) -> str:
+def _left(row: RankedTrial, final: bool) -> str:
     if not row.standing.fits:
         return "over the budget"
     return "" if final else f"left in rung {row.rung}"

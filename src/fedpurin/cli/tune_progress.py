@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from fedpurin.tuning.trial import Follower, Standing, Trial
+from fedpurin.tuning.trial import SearchWatcher, Standing, Trial
 
 
-class SearchProgress(Follower):
+class SearchProgress(SearchWatcher):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar: Progress | None = None
@@ -57,6 +55,3 @@ class SearchProgress(Follower):
     def _show(self, completed: float, said: str) -> None:
         if self.bar:
             self.bar.update(self.task, completed=completed, place=self.place, said=said)
-
-    def round_done(self, trial: Trial, record: dict[str, Any], until: int) -> None:
-        pass

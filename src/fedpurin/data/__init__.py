@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fedpurin.data.datasets import Dataset, load
     from fedpurin.data.download import get
     from fedpurin.data.holdout import hold_out
+    from fedpurin.data.official import FileCheck, check, is_present, resolve_data_dir
     from fedpurin.data.own import load_own
     from fedpurin.data.partition import KINDS, Split, class_counts, make_split
     from fedpurin.data.per_client import Clients, clients
-    from fedpurin.data.reading import FileCheck, check, is_present, labels, resolve_data_dir
 
 _HOME = {
     "Clients": "per_client",
@@ -31,16 +31,15 @@ _HOME = {
     "Split": "partition",
     "class_counts": "partition",
     "make_split": "partition",
-    "FileCheck": "reading",
-    "check": "reading",
-    "is_present": "reading",
-    "labels": "reading",
-    "resolve_data_dir": "reading",
+    "FileCheck": "official",
+    "check": "official",
+    "is_present": "official",
+    "resolve_data_dir": "official",
 }
 
 __all__ = [
     "DEFAULT", "KINDS", "NAMES", "SOURCES", "Clients", "Dataset", "FileCheck", "Split", "check",
-    "class_counts", "clients", "get", "hold_out", "is_present", "labels", "load", "load_own", "make_split",
+    "class_counts", "clients", "get", "hold_out", "is_present", "load", "load_own", "make_split",
     "resolve_data_dir",
 ]  # fmt: skip
 

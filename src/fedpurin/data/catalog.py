@@ -25,7 +25,7 @@ class FileSpec:
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSpec:
     """One data set in its official on-disk format."""
 
     name: str
@@ -88,7 +88,7 @@ wardrobe whale willow_tree wolf woman worm
 """
 CIFAR100_CLASSES = tuple(_CIFAR100.split())
 
-MINI = Source(
+MINI = DatasetSpec(
     name=DEFAULT,
     folder="bundled",
     shape=(1, 28, 28),
@@ -108,7 +108,7 @@ MINI = Source(
     about="a balanced sample of Fashion-MNIST that comes with the package",
 )
 
-FASHION_MNIST = Source(
+FASHION_MNIST = DatasetSpec(
     name="fashion-mnist",
     folder="fashion-mnist",
     shape=(1, 28, 28),
@@ -127,7 +127,7 @@ FASHION_MNIST = Source(
     about="Zalando's clothes, grey, 31 MB to download",
 )
 
-CIFAR_10 = Source(
+CIFAR_10 = DatasetSpec(
     name="cifar-10",
     folder="cifar-10-batches-bin",
     shape=(3, 32, 32),
@@ -159,7 +159,7 @@ CIFAR_10 = Source(
     about="colour photographs, binary version, 170 MB to download",
 )
 
-CIFAR_100 = Source(
+CIFAR_100 = DatasetSpec(
     name="cifar-100",
     folder="cifar-100-binary",
     shape=(3, 32, 32),

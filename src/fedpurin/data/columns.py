@@ -39,8 +39,8 @@ def rows_by(table: Any, column: str) -> dict[Any, Any]:
         raise DataError(f"client = {column!r} names a column, but data is a {type(table).__name__}: no table")
     _check_column(table, column)
     values = np.asarray(table[column])
-    found = np.unique(values).tolist()
-    rows = {value: np.flatnonzero(values == value) for value in found}
+    distinct = np.unique(values).tolist()
+    rows = {value: np.flatnonzero(values == value) for value in distinct}
     return {value: table.iloc[i] if is_frame(table) else table.select(i) for value, i in rows.items()}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.data.arrays import as_four
-from fedpurin.data.reading import Arrays, read, resolve_data_dir, source_named
+from fedpurin.data.official import Arrays, read, resolve_data_dir, source_named
 from fedpurin.errors import DataError
 from fedpurin.plugins import load_function
 
@@ -63,14 +63,14 @@ def from_function(name: str) -> Dataset:
 
 def _count_classes(name: str, train_y: np.ndarray, test_y: np.ndarray) -> int:
     """Labels that leave numbers out are a mistake more often than classes that nobody has."""
-    found = np.unique(np.concatenate([train_y, test_y]))
-    if len(found) != found[-1] + 1:
-        absent = int(np.flatnonzero(found != np.arange(len(found)))[0])
+    labels = np.unique(np.concatenate([train_y, test_y]))
+    if len(labels) != labels[-1] + 1:
+        absent = int(np.flatnonzero(labels != np.arange(len(labels)))[0])
         raise DataError(
-            f"{name}: labels from {found[0]} to {found[-1]}, but no sample has label {absent}; number the "
+            f"{name}: labels from {labels[0]} to {labels[-1]}, but no sample has label {absent}; number the "
             "classes from 0 without gaps, or return a fedpurin.Dataset, which names its classes"
         )
-    return len(found)
+    return len(labels)
 
 
 def call(name: str) -> Any:

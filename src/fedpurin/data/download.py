@@ -11,8 +11,8 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
 
-from fedpurin.data.catalog import FileSpec, Source
-from fedpurin.data.reading import (
+from fedpurin.data.catalog import DatasetSpec, FileSpec
+from fedpurin.data.official import (
     check_source,
     find_archive,
     find_folder,
@@ -36,7 +36,7 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
     return get_source(source_named(name), resolve_data_dir(data_dir), progress)
 
 
-def get_source(source: Source, root: Path, progress: Progress | None = None) -> Path:
+def get_source(source: DatasetSpec, root: Path, progress: Progress | None = None) -> Path:
     folder = find_folder(source, root)
     if all(result.ok for result in check_source(source, root)):
         return find_archive(source, root) or folder
@@ -54,7 +54,7 @@ def get_source(source: Source, root: Path, progress: Progress | None = None) -> 
     return folder
 
 
-def _get_file(source: Source, spec: FileSpec, target: Path, progress: Progress | None) -> None:
+def _get_file(source: DatasetSpec, spec: FileSpec, target: Path, progress: Progress | None) -> None:
     try:
         read_file(source, spec, target)
         return  # kept from an earlier attempt
@@ -71,7 +71,7 @@ def _get_file(source: Source, spec: FileSpec, target: Path, progress: Progress |
     os.replace(part, target)
 
 
-def _get_archive(source: Source, root: Path, folder: Path, progress: Progress | None) -> None:
+def _get_archive(source: DatasetSpec, root: Path, folder: Path, progress: Progress | None) -> None:
     """Unpacks straight from the checked download; an archive that the user put there is never touched."""
     part = root / f"{source.archive}.part"
     url = f"{source.url}{source.archive}"
@@ -156,8 +156,8 @@ def _start(response: HTTPResponse, have: int) -> int:
     """Where the answer begins in the file: 0 if the server knows no ranges."""
     if response.status != 206:
         return 0
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    if found is None or int(found.group(1)) != have:
+    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    if match is None or int(match.group(1)) != have:
         raise HTTPException(f"asked for bytes from {have}, got {response.headers.get('Content-Range')!r}")
     return have
 

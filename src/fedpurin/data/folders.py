@@ -26,11 +26,11 @@ def read_folder(root: Path, classes: Sequence[str] | None, channels: int | None)
     sides = [root / "train", root / "test"] if divided else [root]
     names = _class_names(root, sides, classes)
     files = [_files(side, names) for side in sides]
-    for side, found in zip(sides, files, strict=True):
-        if not found:
+    for side, images in zip(sides, files, strict=True):
+        if not images:
             raise DataError(f"{side} has no images; expected folders named by class with .png or .jpg files")
-    size, channels = _common_form([path for found in files for path, _ in found], channels)
-    arrays = [_read(found, size, channels) for found in files]
+    size, channels = _common_form([path for images in files for path, _ in images], channels)
+    arrays = [_read(images, size, channels) for images in files]
     if divided:
         (train_x, train_y), (test_x, test_y) = arrays
         return train_x, train_y, test_x, test_y
@@ -38,12 +38,12 @@ def read_folder(root: Path, classes: Sequence[str] | None, channels: int | None)
 
 
 def _class_names(root: Path, sides: list[Path], given: Sequence[str] | None) -> list[str]:
-    found = sorted(
+    folders = sorted(
         {p.name for side in sides for p in side.iterdir() if p.is_dir() and not p.name.startswith(".")}
     )
     if given is None:
-        return found
-    unknown = sorted(set(found) - set(given))
+        return folders
+    unknown = sorted(set(folders) - set(given))
     if unknown:
         raise DataError(
             f"{root} has folders {', '.join(unknown)}, which are no classes; accepted: {', '.join(given)}"

@@ -27,7 +27,7 @@ MAX_SEED = 2**32 - 1  # what numpy's RandomState accepts
 
 
 @dataclass(frozen=True)
-class _Task:
+class _SplitRequest:
     """One make_split, validated. Labels are int64 [n]; wanted samples are one number per client."""
 
     train_y: np.ndarray
@@ -67,7 +67,7 @@ def make_split(
         raise DataError(
             f"a data set with {'one class' if num_classes == 1 else 'no classes'}; there must be two"
         )
-    task = _Task(
+    request = _SplitRequest(
         np.asarray(train_y, np.int64),
         np.asarray(test_y, np.int64),
         _per_client(train_samples, clients, "train"),
@@ -78,8 +78,8 @@ def make_split(
         classes_per_client,
     )
     for y, wanted, what in (
-        (task.train_y, task.train_wanted, "train"),
-        (task.test_y, task.test_wanted, "test"),
+        (request.train_y, request.train_wanted, "train"),
+        (request.test_y, request.test_wanted, "test"),
     ):
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
             raise DataError(
@@ -89,7 +89,7 @@ def make_split(
             raise DataError(
                 f"{max(wanted)} {what} samples for one client, but the data set has {len(y)}; ask for fewer"
             )
-    train, test = _MAKERS[kind](task)
+    train, test = _MAKERS[kind](request)
     return Split(train, test)
 
 
@@ -115,12 +115,12 @@ def _by_class(y: np.ndarray, num_classes: int) -> list[np.ndarray]:
     return [np.flatnonzero(y == c) for c in range(num_classes)]
 
 
-def _shares(random: np.random.RandomState, task: _Task) -> np.ndarray:
+def _shares(random: np.random.RandomState, request: _SplitRequest) -> np.ndarray:
     """q [clients, classes], rows sum to 1. Drawn first, so both splits of one seed have the same q."""
-    alpha = task.alpha
+    alpha = request.alpha
     if alpha is None or not (0 < alpha < np.inf):
         raise DataError(f"alpha = {alpha}; a Dirichlet split needs a number above 0")
-    q = random.dirichlet([alpha] * task.num_classes, len(task.train_wanted))
+    q = random.dirichlet([alpha] * request.num_classes, len(request.train_wanted))
     if not np.isfinite(q).all():
         raise DataError(
             f"alpha = {alpha} is too small: shares of classes are no longer numbers; try 0.01 or more"
@@ -139,17 +139,17 @@ def _counts(share: np.ndarray, samples: int) -> list[int]:
 # --- the paper's split --------------------------------------------------------------------------------------
 
 
-def _dirichlet(task: _Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _dirichlet(request: _SplitRequest) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return (
-        _dirichlet_one(task, task.train_y, task.train_wanted, "train"),
-        _dirichlet_one(task, task.test_y, task.test_wanted, "test"),
+        _dirichlet_one(request, request.train_y, request.train_wanted, "train"),
+        _dirichlet_one(request, request.test_y, request.test_wanted, "test"),
     )
 
 
-def _dirichlet_one(task: _Task, y: np.ndarray, wanted: list[int], what: str) -> list[np.ndarray]:
-    random = task.random()
-    q = _shares(random, task)
-    pools = _by_class(y, task.num_classes)
+def _dirichlet_one(request: _SplitRequest, y: np.ndarray, wanted: list[int], what: str) -> list[np.ndarray]:
+    random = request.random()
+    q = _shares(random, request)
+    pools = _by_class(y, request.num_classes)
     clients = []
     for share, samples in zip(q, wanted, strict=True):
         parts = []
@@ -167,12 +167,12 @@ def _dirichlet_one(task: _Task, y: np.ndarray, wanted: list[int], what: str) -> 
 # --- splits in which clients share no samples ----------------------------------------------------------
 
 
-def _dirichlet_disjoint(task: _Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _dirichlet_disjoint(request: _SplitRequest) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Test shares follow what a client really got to train on, which differs from q where a class ran out."""
-    random = task.random()
-    train = _deal(random, task.train_y, _shares(random, task), task.train_wanted, "train")
-    got = np.stack([class_counts(task.train_y, indices, task.num_classes) for indices in train])
-    test = _deal(random, task.test_y, got / got.sum(axis=1, keepdims=True), task.test_wanted, "test")
+    random = request.random()
+    train = _deal(random, request.train_y, _shares(random, request), request.train_wanted, "train")
+    got = np.stack([class_counts(request.train_y, indices, request.num_classes) for indices in train])
+    test = _deal(random, request.test_y, got / got.sum(axis=1, keepdims=True), request.test_wanted, "test")
     return train, test
 
 
@@ -202,13 +202,15 @@ def _deal(
     return [np.concatenate(parts).astype(np.int64) for parts in clients]
 
 
-def _iid(task: _Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _iid(request: _SplitRequest) -> tuple[list[np.ndarray], list[np.ndarray]]:
     def one(y: np.ndarray, wanted: list[int], what: str) -> list[np.ndarray]:
         _refuse_more_than_exist(wanted, len(y), what)
-        order = task.random().permutation(len(y)).astype(np.int64)
+        order = request.random().permutation(len(y)).astype(np.int64)
         return np.split(order[: sum(wanted)], np.cumsum(wanted)[:-1])
 
-    return one(task.train_y, task.train_wanted, "train"), one(task.test_y, task.test_wanted, "test")
+    return one(request.train_y, request.train_wanted, "train"), one(
+        request.test_y, request.test_wanted, "test"
+    )
 
 
 def _refuse_more_than_exist(wanted: list[int], available: int, what: str) -> None:
@@ -222,15 +224,15 @@ def _refuse_more_than_exist(wanted: list[int], available: int, what: str) -> Non
 # --- k classes per client --------------------------------------------------------------------------------
 
 
-def _classes(task: _Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    k = task.classes_per_client
-    if k is None or not 1 <= k <= task.num_classes:
-        raise DataError(f"classes_per_client = {k}; it must be from 1 to {task.num_classes}")
-    random = task.random()
-    chosen = _choose_classes(random, len(task.train_wanted), k, task.num_classes)
+def _classes(request: _SplitRequest) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    k = request.classes_per_client
+    if k is None or not 1 <= k <= request.num_classes:
+        raise DataError(f"classes_per_client = {k}; it must be from 1 to {request.num_classes}")
+    random = request.random()
+    chosen = _choose_classes(random, len(request.train_wanted), k, request.num_classes)
     return (
-        _equal_parts(random, task.train_y, chosen, task.train_wanted, task.num_classes, "train"),
-        _equal_parts(random, task.test_y, chosen, task.test_wanted, task.num_classes, "test"),
+        _equal_parts(random, request.train_y, chosen, request.train_wanted, request.num_classes, "train"),
+        _equal_parts(random, request.test_y, chosen, request.test_wanted, request.num_classes, "test"),
     )
 
 
@@ -278,7 +280,7 @@ def _equal_parts(
     return clients
 
 
-_MAKERS: dict[str, Callable[[_Task], tuple[list[np.ndarray], list[np.ndarray]]]] = {
+_MAKERS: dict[str, Callable[[_SplitRequest], tuple[list[np.ndarray], list[np.ndarray]]]] = {
     "dirichlet": _dirichlet,
     "dirichlet-disjoint": _dirichlet_disjoint,
     "classes": _classes,

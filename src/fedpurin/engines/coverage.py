@@ -26,8 +26,8 @@ class Coverage:
         if support is None or hub.method.silent(hub.t):
             return
         for row, client in enumerate(self.tensors["client_ids"].tolist()):
-            known = hub.known(client)
-            if known.round == hub.aggregated and known.mask is not None:
-                self.tensors["client_counts"][row] += unpack_bits(known.mask, hub.selection.d)
+            held = hub.known(client)
+            if held.round == hub.aggregated and held.mask is not None:
+                self.tensors["client_counts"][row] += unpack_bits(held.mask, hub.selection.d)
         self.tensors["server_counts"] += support
         self.tensors["rounds"] += 1

@@ -88,8 +88,8 @@ class Hub:
         self.confirmed_N[client] = 0
 
     def _reference(self, client: int) -> wire.Reference | None:
-        known = self.known(client)
-        return None if known.mask is None else wire.Reference(known.round, known.mask)
+        held = self.known(client)
+        return None if held.mask is None else wire.Reference(held.round, held.mask)
 
     def reply(self, client: int) -> bytes | None:
         if self.confirmed_N[client] > self.aggregated:
@@ -227,11 +227,11 @@ class Hub:
 
 def merged_record(metas: dict[int, Meta]) -> dict[str, list[Any]]:
     """The evaluations of merged models, each with the round it belongs to."""
-    known = {client: m for client, m in metas.items() if m.merged is not None}
+    evaluated = {client: m for client, m in metas.items() if m.merged is not None}
     return {
-        "clients": list(known),
-        "round": [m.merged_round for m in known.values()],
-        **_scores([m.merged for m in known.values()]),
+        "clients": list(evaluated),
+        "round": [m.merged_round for m in evaluated.values()],
+        **_scores([m.merged for m in evaluated.values()]),
     }
 
 

@@ -11,6 +11,6 @@
     launch.py     a run at work, followed to its end
     engine.py     a whole run on this machine: `fedpurin run --engine flower`
     status.py     who takes part, and how it goes; dashboard.py shows it as a page
-    commands.py   what `fedpurin federation up | keys | server | status | audit` do; site.py: `client`
+    commands.py   what `fedpurin federation up | keys | server | status | audit` do; client.py: `client`
 The rounds themselves are in `fedpurin.engines.flower`.
 """

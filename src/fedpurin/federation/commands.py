@@ -1,4 +1,4 @@
-"""What `fedpurin federation up | keys | server | client` do. Each returns the exit code.
+"""What `fedpurin federation up | keys | server | status | audit` do. Each returns the exit code.
 
 torch is imported where it is needed, so that mistakes and `keys` cost no time.
 """
@@ -30,9 +30,9 @@ from fedpurin.federation.keys import (
 from fedpurin.federation.launch import Event, alone, federation_folder, launch, stop_old_run
 from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
-from fedpurin.federation.progress import Console, describe, describe_traffic, say, stoppable
+from fedpurin.federation.printing import Console, describe_event, describe_traffic, say
 from fedpurin.federation.service import Kept, Service
-from fedpurin.federation.site import client as client
+from fedpurin.stopping import stoppable
 
 if TYPE_CHECKING:
     from fedpurin.job import Job
@@ -74,7 +74,7 @@ def up(
     again += "".join(f" --data {shlex.quote(item)}" for item in data or [])
 
     def show(event: Event) -> None:
-        if line := describe(event, out):
+        if line := describe_event(event, out):
             say(console, line)
 
     def count(traffic: Traffic) -> None:
@@ -186,7 +186,7 @@ def server(
             run = launch(link, out, job.config, terms, keys)
             run.tended += [membership.tend, lambda: [line for line in [nginx.tend()] if line]]
             for event in run.follow():
-                if line := describe(event, out):
+                if line := describe_event(event, out):
                     say(console, line)
         except KeyboardInterrupt:
             say(console, f"stopped; continue with: fedpurin federation server --resume {_again(keys, out)}")

@@ -30,14 +30,14 @@ def page(status: Status, name: str) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    known = [(t, value) for t, value in enumerate(status.accuracy) if value is not None]
+    measured = [(t, value) for t, value in enumerate(status.accuracy) if value is not None]
     width = max(1, len(status.accuracy) - 1)
     return environment.get_template("dashboard.html").render(
         status=status,
         name=name,
         now=time.time(),
-        last=known[-1][1] if known else None,
-        points=" ".join(f"{100 * t / width:.2f},{100 - 100 * value:.2f}" for t, value in known),
+        last=measured[-1][1] if measured else None,
+        points=" ".join(f"{100 * t / width:.2f},{100 - 100 * value:.2f}" for t, value in measured),
     )
 
 

@@ -149,11 +149,11 @@ def _user() -> str:
 
 def find_nginx() -> str:
     """The nginx program, also where it is installed outside the PATH of ordinary accounts."""
-    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
-    if not found:
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+    if not nginx:
         raise EngineError(
             "nginx is not installed, and the server is not opened to the network without it: "
             "install it (Debian: apt install nginx-light), or try things on this machine with "
             "`fedpurin federation up`"
         )
-    return found
+    return nginx

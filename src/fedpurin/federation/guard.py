@@ -45,13 +45,13 @@ def descendants(root: int) -> list[int]:
         state, parent = stat.rsplit(")", 1)[1].split()[:2]  # the name before may itself hold brackets
         if state != "Z":
             children.setdefault(int(parent), []).append(int(name))
-    found: list[int] = []
+    below_root: list[int] = []
     waiting = [root]
     while waiting:
         below = children.get(waiting.pop(0), [])
-        found += below
+        below_root += below
         waiting += below
-    return found
+    return below_root
 
 
 def signal_all(pids: list[int], number: int) -> None:

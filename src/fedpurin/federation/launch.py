@@ -178,9 +178,9 @@ def new_lines(path: Path, position: int) -> tuple[list[Event], int]:
     except FileNotFoundError:
         return [], position
     whole = text[: text.rfind(b"\n") + 1]
-    found: list[Event] = []
+    entries: list[Event] = []
     for line in whole.splitlines():
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
-            found += [entry] if isinstance(entry, dict) else []
-    return found, position + len(whole)
+            entries += [entry] if isinstance(entry, dict) else []
+    return entries, position + len(whole)

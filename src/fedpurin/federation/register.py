@@ -33,8 +33,8 @@ def register(connection: str, keys: list[str]) -> dict[str, object]:
                 return {"success": False, "error-message": f"{key}: {error.message}"}
         except SystemExit as error:
             return {"success": False, "error-message": f"{key}: flwr ended with code {error.code}"}
-        if found := re.search(r"SuperNode (\d+) registered", said.getvalue()):
-            nodes[key] = found[1]
+        if registered := re.search(r"SuperNode (\d+) registered", said.getvalue()):
+            nodes[key] = registered[1]
     return {"success": True, "nodes": nodes}
 
 

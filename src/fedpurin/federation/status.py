@@ -16,7 +16,7 @@ from typing import Any
 from fedpurin.config import RunSection
 from fedpurin.errors import RunError
 from fedpurin.federation.launch import events_file, new_lines
-from fedpurin.runs.files import read_toml
+from fedpurin.runs.parsing import read_toml
 from fedpurin.settings import converted
 
 LOG_LINES = 12
@@ -76,8 +76,8 @@ def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
             continue
         status.round = record["round"]
         scores = record["upload"]["accuracy"]
-        known = [score for score in scores if score is not None]
-        status.accuracy.append(sum(known) / len(known) if known else None)
+        accuracies = [score for score in scores if score is not None]
+        status.accuracy.append(sum(accuracies) / len(accuracies) if accuracies else None)
         for client, score in zip(record["clients"], scores, strict=True):
             seats[client].rounds += 1
             seats[client].accuracy = score
@@ -87,7 +87,7 @@ def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
 
 
 def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
-    from fedpurin.federation.progress import describe
+    from fedpurin.federation.printing import describe_event
 
     events = new_lines(events_file(run), 0)[0]
     alive = True
@@ -117,7 +117,7 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
     if status.state in ("stopped", "done"):
         for seat in seats.values():
             seat.connected = False
-    told = (line for event in reversed(events) if (line := describe(event, run)))
+    told = (line for event in reversed(events) if (line := describe_event(event, run)))
     status.log = list(itertools.islice(told, LOG_LINES))[::-1]
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fedpurin.report.groups import Group
 from fedpurin.report.marks import Picture
+from fedpurin.report.run_groups import Group
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.series import client_order, spread
+from fedpurin.report.series import client_order, evenly_spaced
 from fedpurin.runs.run import Floats, Run
 
 MAX_NODES = 64
@@ -44,7 +44,7 @@ def collaboration(run: Run) -> Collaboration:
     with_groups = [line["round"] for line in run.lines if line.get("collaborators") is not None]
     node_n, nodes, classes, binned = _nodes(run)
     limit = max(2, min(MAX_ROUNDS, MAX_CELLS // len(nodes) ** 2))
-    rounds = spread(with_groups, limit)
+    rounds = evenly_spaced(with_groups, limit)
     pairs = np.stack([_pairs(run, t, node_n, len(nodes)) for t in rounds])
     overlap = None
     if not binned and any(run.overlap(t) is not None for t in rounds):

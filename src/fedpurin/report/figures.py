@@ -12,8 +12,8 @@ from fedpurin.report import draw_matplotlib, draw_plotly
 from fedpurin.report.chart import Chart, Definition, Missing
 from fedpurin.report.charts import all_charts
 from fedpurin.report.extras import need_matplotlib, need_plotly
-from fedpurin.report.groups import Group, group_runs
 from fedpurin.report.marks import Picture
+from fedpurin.report.run_groups import Group, group_runs
 from fedpurin.report.style import matplotlib_style
 from fedpurin.runs.run import Run, find_runs, load_run
 

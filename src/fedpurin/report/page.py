@@ -16,11 +16,11 @@ from fedpurin.report import draw_plotly
 from fedpurin.report.chart import Chart, Control, Missing, View
 from fedpurin.report.charts import all_charts
 from fedpurin.report.extras import need_jinja, need_plotly
-from fedpurin.report.groups import Group, focus, group_runs, last_name
 from fedpurin.report.plotly_theme import template
-from fedpurin.report.results import cards, results
+from fedpurin.report.run_groups import Group, focus, group_runs, last_name
 from fedpurin.report.series import moment_control, moments_of
 from fedpurin.report.style import MOMENT_LABELS, look
+from fedpurin.report.summary import cards, results
 from fedpurin.runs.run import Run, find_runs, load_run
 
 TEMPLATES = Path(__file__).parent / "templates"

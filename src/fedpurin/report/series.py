@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.report.chart import Control
-from fedpurin.report.groups import Group, comparable, last_window, standing_in
 from fedpurin.report.marks import Axis, Line, Numbers
+from fedpurin.report.run_groups import Group, comparable, last_window, standing_in
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.runs.run import MIB, SECTIONS, Floats, Run
 from fedpurin.runs.traffic import cumulative_mib
@@ -143,7 +143,7 @@ def client_order(run: Run) -> NDArray[np.int64]:
     return np.lexsort((np.arange(run.clients), -share, counts.argmax(axis=1)))
 
 
-def spread(values: list[int], limit: int) -> list[int]:
+def evenly_spaced(values: list[int], limit: int) -> list[int]:
     """At most `limit` of the values, evenly spaced, first and last included."""
     if len(values) <= limit:
         return values

@@ -76,10 +76,6 @@ def __getattr__(name: str) -> Any:
     return {method: tables[name](look(method)) for method in METHODS}
 
 
-def method_label(method: str) -> str:
-    return look(method).label
-
-
 def table_place(method: str) -> tuple[int, str]:
     """Where a method stands in tables and legends."""
     return look(method).order, method

@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedpurin.errors import RunError
-from fedpurin.report.style import MOMENT_LABELS, method_label
+from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import duration, mib, percent
-from fedpurin.runs.files import read_toml
+from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
+from fedpurin.runs.same_setting import method_label
 
 POLL_SECONDS = 1.0
 BARS = "▁▂▃▄▅▆▇█"

@@ -9,10 +9,10 @@ import numpy as np
 from fedpurin.config import Config
 from fedpurin.methods import METHODS
 from fedpurin.reproduce.frontier import mib_until
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.source import Source
-from fedpurin.reproduce.store import Record
-from fedpurin.runs.setting import describe, differences, method_label
+from fedpurin.runs.same_setting import describe_setting, differences, method_label
 
 PRESET = "quickstart"
 LAST = 3  # rounds whose mean is shown
@@ -26,27 +26,27 @@ def usual(method: str) -> Config:
 
 def rows(source: Source) -> list[tuple[str, list[Record]]]:
     """Settings that differ from the preset in method and values on the wire alone, each with its seeds."""
-    request, found, names = source.request, dict[Hashable, list[Record]](), dict[Hashable, str]()
+    request, by_setting, names = source.request, dict[Hashable, list[Record]](), dict[Hashable, str]()
     for record in source.store.records():
         table, method = record.line["config"], record.config.run.method
         if not record.complete or (request.methods and method not in request.methods):
             continue
         apart = differences([table, usual(method).as_dict()])
         if all(name.startswith(("method.", "wire.")) for name in apart):
-            found.setdefault(record.setting, []).append(record)
-            names[record.setting] = method_label(method) + describe(table, apart)
+            by_setting.setdefault(record.setting, []).append(record)
+            names[record.setting] = method_label(method) + describe_setting(table, apart)
     order = list(METHODS)
 
     def place(key: Hashable) -> tuple[int, int, str]:
         """By method, its usual setting first."""
-        method = found[key][0].config.run.method
+        method = by_setting[key][0].config.run.method
         at = order.index(method) if method in order else len(order)
         return at, names[key].count("("), names[key]
 
-    return [(names[key], found[key]) for key in sorted(found, key=place)]
+    return [(names[key], by_setting[key]) for key in sorted(by_setting, key=place)]
 
 
-def bundled_table(source: Source) -> Table:
+def bundled_table(source: Source) -> MarkupTable:
     seeds = source.request.pick_seeds()
     body: list[list[Item]] = []
     for name, records in rows(source):
@@ -69,4 +69,4 @@ def bundled_table(source: Source) -> Table:
         f"{c.run.rounds} rounds. Accuracy after training in percent, mean of the last three rounds; MiB per "
         "client for the whole run, both ways as sent. Means over seeds where all of them were run."
     ]
-    return Table("Bundled data.", header, body, notes)
+    return MarkupTable("Bundled data.", header, body, notes)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedpurin.reproduce.claim import Claim, undecided
 from fedpurin.reproduce.claims_masks import mask_claims
-from fedpurin.reproduce.claims_table import Claim, undecided
 from fedpurin.reproduce.communication import saving
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.recipes import RECIPES, Column
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import Request, trains_as_published
 from fedpurin.reproduce.source import Source, column_label, dataset_label, record_column
 from fedpurin.reproduce.stats import Difference, paired
-from fedpurin.reproduce.store import Record
 
 SMALL_CHANGE = 1.0  # percentage points: "changes little"
 SCALE_WORDS = {"paper": "the paper's scale", "quick": "short runs", "mini": "mini scale"}
@@ -41,10 +41,10 @@ def all_claims(source: Source) -> list[Claim]:
     ]
 
 
-def claims_table(source: Source) -> Table:
+def claims_table(source: Source) -> MarkupTable:
     rows: list[list[Item]] = [[c.text, c.conclusion, c.figure, c.scale] for c in all_claims(source)]
     notes = ["Undecided: the store lacks what the claim needs; what is there is shown as a hint."]
-    return Table("Claims of the paper.", ["claim", "verdict", "here", "measured at"], rows, notes)
+    return MarkupTable("Claims of the paper.", ["claim", "verdict", "here", "measured at"], rows, notes)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Grid:
     recipe: str
     rows: tuple[str, ...]
     datasets: tuple[str, ...] | None = None
-    found: dict[tuple[str, Column], list[Record]] = field(default_factory=dict)  # looked up once
+    looked_up: dict[tuple[str, Column], list[Record]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[Column]:
@@ -63,11 +63,11 @@ class Grid:
         return [c for c in columns if self.datasets is None or c[0] in self.datasets]
 
     def records(self, row: str, column: Column) -> list[Record]:
-        if (row, column) not in self.found:
+        if (row, column) not in self.looked_up:
             recipe = RECIPES[self.recipe]
             records = self.source.records(recipe, recipe.row(row), column)
-            self.found[row, column] = [r for r in records if r.complete]
-        return self.found[row, column]
+            self.looked_up[row, column] = [r for r in records if r.complete]
+        return self.looked_up[row, column]
 
     def best(self, row: str, column: Column) -> float:
         """The paper's figure: mean over seeds of the best round."""
@@ -114,11 +114,11 @@ def _saving(source: Source, words: str, model: str, datasets: tuple[str, ...], s
     for scale in ("paper", "quick"):
         here = grid(source, "table-communication", rows, datasets, scale)
         full = [c for c in here.columns if all(here.records(row, c) for row in rows)]
-        found = {c[0]: saving(here.records(rows[0], c), here.records(rows[1], c), share) for c in full}
-        if not found:
+        saved = {c[0]: saving(here.records(rows[0], c), here.records(rows[1], c), share) for c in full}
+        if not saved:
             continue
-        figure = "; ".join(f"{dataset_label(name)}: {u:.1f} / {d:.1f} %" for name, (u, d) in found.items())
-        reached = all(u >= up - 0.05 and d >= down - 0.05 for u, d in found.values())
+        figure = "; ".join(f"{dataset_label(name)}: {u:.1f} / {d:.1f} %" for name, (u, d) in saved.items())
+        reached = all(u >= up - 0.05 and d >= down - 0.05 for u, d in saved.values())
         needs = grid(source, "table-communication", rows, datasets).needs
         return Claim.of(text, figure, reached, needs, SCALE_WORDS[scale])
     return undecided(text, grid(source, "table-communication", rows, datasets).needs)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpurin.reproduce.claims_table import Claim, undecided
+from fedpurin.reproduce.claim import Claim, undecided
 from fedpurin.reproduce.record import unpack_counts
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import PAPER_SETS, option, trains_as_published
 from fedpurin.reproduce.source import Source, column_label, describe_line, record_column
-from fedpurin.reproduce.store import Record
-from fedpurin.runs.setting import config_of, setting
+from fedpurin.runs.same_setting import config_of, setting_of
 
 ENOUGH = 5  # rounds after beta that can show a movement
 SEEDS = 3
@@ -99,7 +99,7 @@ def _counts(source: Source) -> list[dict[str, Any]]:
     if not lines:
         return []
     best = max(lines, key=lambda x: (sum(np.prod(y["shape"]) for y in x["layers"]), x["rounds"]))
-    return [x for x in lines if setting(x["config"]) == setting(best["config"])]
+    return [x for x in lines if setting_of(x["config"]) == setting_of(best["config"])]
 
 
 def _needs(lines: Sequence[dict[str, Any]], rounds: int = 0) -> str:
@@ -165,14 +165,14 @@ def _lock_in(source: Source) -> Claim:
     checks = [x for x in source.store.lines("perturbation") if "lock_in" in x]
     if checks:
         line = max(checks, key=_size)
-        found = line["lock_in"]
+        shares = line["lock_in"]
         parts.append(
-            f"of the weights zeroed by the batch score {100 * found['score_zero']:.1f} % have score zero "
-            f"after one more local training, {100 * found['selected_again']:.0f} % are critical again "
+            f"of the weights zeroed by the batch score {100 * shares['score_zero']:.1f} % have score zero "
+            f"after one more local training, {100 * shares['selected_again']:.0f} % are critical again "
             "(chance: 50 %)"
         )
         needs = "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
-        holds = found["score_zero"] > SHARED and found["selected_again"] < RARELY
+        holds = shares["score_zero"] > SHARED and shares["selected_again"] < RARELY
         return Claim.of(text, "; ".join(parts), holds, needs, describe_line(line))
     return undecided(text, "check-perturbation", "; ".join(parts) or "nothing measured yet", "-")
 
@@ -207,8 +207,8 @@ def _flatness(line: dict[str, Any], name: str) -> float:
     layer = next(x for x in line["layers"] if x["name"] == name)
     clients = np.array(layer["histogram"][:-1], dtype=np.float64)
     shares = clients.sum(axis=0) / clients.sum()
-    known = shares[shares > 0]
-    return float(-(known * np.log(known)).sum() / np.log(len(shares)))
+    present = shares[shares > 0]
+    return float(-(present * np.log(present)).sum() / np.log(len(shares)))
 
 
 # Cost

@@ -106,9 +106,9 @@ def _output(args: argparse.Namespace) -> Path:
 
 def build_source(args: argparse.Namespace) -> Source:
     from fedpurin.reproduce.published import Paper
+    from fedpurin.reproduce.result_store import ResultStore
     from fedpurin.reproduce.scales import Request, read_changes
     from fedpurin.reproduce.source import Source
-    from fedpurin.reproduce.store import Store
 
     request = Request(
         scale=args.scale,
@@ -120,7 +120,7 @@ def build_source(args: argparse.Namespace) -> Source:
         changes=read_changes(args.set),
         levels=tuple(_numbers(args.levels, "--levels")),
     )
-    return Source(Store(experiments_folder(args.experiments) / "results"), Paper.load(), request)
+    return Source(ResultStore(experiments_folder(args.experiments) / "results"), Paper.load(), request)
 
 
 def experiments_folder(named: str | None) -> Path:
@@ -178,8 +178,8 @@ def _check_perturbation(args: argparse.Namespace, source: Source, means: Means) 
     rounds, clients = source.request.rounds or 1, 2
     config = source.request.config(dataset, alpha, next(iter(source.request.seeds), 1), "fedpurin")
     config = config.updated({"run": {"rounds": rounds}, "data": {"dir": args.data_dir}})
-    known = source.store.get("perturbation", config)
-    if known is not None and "lock_in" in known:  # lines of an earlier version lack the lower half
+    stored = source.store.get("perturbation", config)
+    if stored is not None and "lock_in" in stored:  # lines of an earlier version lack the lower half
         means.say("in the store already")
         return True
     share = clients / config.run.clients * (1 + 25 / config.train.epochs / rounds)
@@ -189,9 +189,9 @@ def _check_perturbation(args: argparse.Namespace, source: Source, means: Means) 
     )
     if args.dry_run:
         return False
-    from fedpurin.reproduce.perturbation import check
+    from fedpurin.reproduce.perturbation import check_perturbation
 
-    source.store.append("perturbation", check(config, clients, means.say))
+    source.store.append("perturbation", check_perturbation(config, clients, means.say))
     return True
 
 
@@ -288,5 +288,5 @@ def block(words: list[str], experiments: str | None) -> str:
     from fedpurin.reproduce.render import tables
 
     args = _parse(words, experiments)
-    found = tables(args.what, build_source(args))
-    return "\n" + "\n".join(table.markdown() for table in found) + "\n"
+    shown = tables(args.what, build_source(args))
+    return "\n" + "\n".join(table.markdown() for table in shown) + "\n"

@@ -6,34 +6,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpurin.reproduce.markup import Entry, Item, Table
+from fedpurin.reproduce.markup import Entry, Item, MarkupTable
 from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import option
 from fedpurin.reproduce.source import Source, column_label, scale_text
-from fedpurin.reproduce.store import Record
 
 NOT_PRINTED: list[float] | list[None] = [None] * 4
 
 
 @dataclass(frozen=True)
-class Traffic:
+class MeanTraffic:
     """MiB per client and round: up before beta, up after, down before, down after."""
 
     paper_rule: list[float | None]
     as_sent: list[float | None]
 
 
-def traffic(records: list[Record]) -> Traffic:
+def traffic(records: list[Record]) -> MeanTraffic:
     def sides(suffix: str) -> list[float | None]:
-        found: list[float | None] = []
+        means: list[float | None] = []
         for way in ("up", "down"):
             parts = [split_at_beta(record, way + suffix) for record in records]
             for side in (0, 1):
                 values = np.concatenate([part[side] for part in parts])
-                found.append(float(values.mean()) if len(values) else None)
-        return found
+                means.append(float(values.mean()) if len(values) else None)
+        return means
 
-    return Traffic(sides("_paper"), sides(""))
+    return MeanTraffic(sides("_paper"), sides(""))
 
 
 def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -66,21 +66,21 @@ def counted_like_the_paper(record: Record) -> np.ndarray:
     return values
 
 
-def communication_table(source: Source, recipe: Recipe) -> Table:
+def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
     rows: list[list[Item]] = []
     for column in recipe.columns(source.request):
         for row in recipe.chosen_rows(source.request):
             records = source.records(recipe, row, column)
             if not records:
                 continue
-            found = traffic(records)
+            measured = traffic(records)
             expected = source.paper.traffic(*column, row.method) or NOT_PRINTED
             items: list[Item] = [f"{column_label(column)}: {row.label}"]
             items += [
                 "-" if value is None else Entry(value, None, paper)
-                for value, paper in zip(found.paper_rule, expected, strict=True)
+                for value, paper in zip(measured.paper_rule, expected, strict=True)
             ]
-            items += ["-" if value is None else Entry(value) for value in found.as_sent]
+            items += ["-" if value is None else Entry(value) for value in measured.as_sent]
             rows.append(items)
     header = ["", "up, t ≤ β", "up, t > β", "down, t ≤ β", "down, t > β"]
     header += [f"{name} as sent" for name in header[1:]]
@@ -94,10 +94,10 @@ def communication_table(source: Source, recipe: Recipe) -> Table:
             "The paper's figures are means over a hundred or more rounds on each side of β; ours over the "
             "rounds of our scale, and masks shrink as training converges."
         )
-    return Table("Communication.", header, rows, notes)
+    return MarkupTable("Communication.", header, rows, notes)
 
 
-def kept_table(source: Source, recipe: Recipe) -> Table:
+def kept_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Layers of FedPURIN's uploads that keep clearly less than tau, in the first and in the last round."""
     rows: list[list[Item]] = []
     row = next(row for row in recipe.rows if row.method == "fedpurin")
@@ -107,13 +107,13 @@ def kept_table(source: Source, recipe: Recipe) -> Table:
             full = 0
             before = len(rows)
             for name, shares in record.line["kept"].items():
-                known = [share for share in shares if share is not None]
-                if known and min(known) < tau - 0.01:
+                recorded = [share for share in shares if share is not None]
+                if recorded and min(recorded) < tau - 0.01:
                     rows.append(
                         [
                             f"{column_label(column)}: {name}",
-                            f"{100 * known[0]:.1f} %",
-                            f"{100 * known[-1]:.1f} %",
+                            f"{100 * recorded[0]:.1f} %",
+                            f"{100 * recorded[-1]:.1f} %",
                         ]
                     )
                 else:
@@ -125,7 +125,9 @@ def kept_table(source: Source, recipe: Recipe) -> Table:
                     f"τ = {100 * tau:.0f} %",
                 ]
             )
-    return Table("Layers that keep less than τ.", ["", "kept, first round", "kept, last round"], rows, [])
+    return MarkupTable(
+        "Layers that keep less than τ.", ["", "kept, first round", "kept, last round"], rows, []
+    )
 
 
 def saving(purin: list[Record], dense: list[Record], share_before: float) -> tuple[float, float]:

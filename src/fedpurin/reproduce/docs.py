@@ -27,7 +27,7 @@ Render = Callable[[list[str]], str]
 COLUMNS = 100
 
 
-def regenerate(text: str, render: Render, folder: Path) -> str:
+def renewed(text: str, render: Render, folder: Path) -> str:
     """The text with every block made anew from its command line; commands are called in `folder`."""
     if len(re.findall("^<!-- (?:reproduce|output) ", text, re.MULTILINE)) != len(BLOCK.findall(text)):
         raise DataError(
@@ -66,7 +66,7 @@ def update(file: Path, render: Render, *, check: bool) -> bool:
         before = file.read_text("utf-8")
     except OSError as problem:
         raise DataError(f"cannot read {file}: {problem.strerror}") from problem
-    after = regenerate(before, render, file.parent)
+    after = renewed(before, render, file.parent)
     if after != before and not check:
         write_atomic(file, after)
     return after == before

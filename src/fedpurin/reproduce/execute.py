@@ -12,10 +12,10 @@ from typing import Any
 from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.reproduce.record import coverage_record, run_record
-from fedpurin.reproduce.store import Store
-from fedpurin.runs.files import read_toml
+from fedpurin.reproduce.result_store import ResultStore
+from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import is_run, load_run
-from fedpurin.runs.setting import Cell, cell_key
+from fedpurin.runs.same_setting import Cell, cell_key
 
 # Seconds of one core per sample and epoch, where the store knows nothing better.
 COST = {"resnet8": 1.8e-3, "resnet10": 2.8e-3, "cnn": 1.5e-4, "mlp": 5e-5}
@@ -23,7 +23,7 @@ UNKNOWN_COST = 2e-3
 
 
 class Stopped(KeyboardInterrupt):
-    """The time is up, or somebody asked to end. The last checkpoint stands."""
+    """The time is up. The last checkpoint stands."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Means:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def plan(cells: Sequence[Cell], store: Store, runs: Path, workers: int, extra: str = "") -> list[Step]:
+def plan(cells: Sequence[Cell], store: ResultStore, runs: Path, workers: int, extra: str = "") -> list[Step]:
     """What is left to run, each configuration once; with `extra` also what lacks that kind of line."""
     steps: dict[str, Step] = {}
     folders = run_folders(runs)
@@ -68,12 +68,12 @@ def run_folders(runs: Path) -> dict[str, Path]:
     return {cell_key(read_toml(path / "config.toml")): path for path in inside}
 
 
-def has_extra(store: Store, config: Config, extra: str) -> bool:
+def has_extra(store: ResultStore, config: Config, extra: str) -> bool:
     line = store.get(extra, config) if extra else {}
     return line is not None and (extra != "coverage" or int(line["rounds"]) >= config.run.rounds)
 
 
-def estimate(config: Config, done: int, store: Store, workers: int) -> float:
+def estimate(config: Config, done: int, store: ResultStore, workers: int) -> float:
     """Wall-clock seconds of the rounds that are left."""
     per_sample = _measured_cost(config, store) or COST.get(config.model.name, UNKNOWN_COST)
     samples = config.run.clients * config.run.participation * config.data.train_samples
@@ -81,7 +81,7 @@ def estimate(config: Config, done: int, store: Store, workers: int) -> float:
     return per_sample * samples * config.train.epochs * rounds / max(1, workers or os.cpu_count() or 1)
 
 
-def _measured_cost(config: Config, store: Store) -> float | None:
+def _measured_cost(config: Config, store: ResultStore) -> float | None:
     """From finished cells of the same model on the same data."""
     seconds = work = 0.0
     for record in store.records():
@@ -107,14 +107,14 @@ def show_plan(steps: Sequence[Step], total: int, means: Means) -> None:
         means.say(f"{len(steps)} to run, about {clock(sum(s.seconds for s in steps))} in all.")
 
 
-def execute(steps: Sequence[Step], store: Store, means: Means, extra: str = "") -> None:
+def execute(steps: Sequence[Step], store: ResultStore, means: Means, extra: str = "") -> None:
     """Run every step; its record is in the store before the next one starts."""
     for number, step in enumerate(steps, start=1):
         means.say(f"[{number}/{len(steps)}] {step.cell.key}")
         carry_out(step, store, means, [extra] if extra else [])
 
 
-def carry_out(step: Step, store: Store, means: Means, extras: Sequence[str] = ()) -> None:
+def carry_out(step: Step, store: ResultStore, means: Means, extras: Sequence[str] = ()) -> None:
     if not (step.path / "result.json").exists():
         run_cell(step, means)
     add_run(store, step.path, extras=extras, data_dir=means.data_dir)
@@ -146,16 +146,16 @@ def _watcher(means: Means) -> Any:
 
         def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
             moments = [(record.get(moment) or {}).get("accuracy") for moment in ("upload", "trained")]
-            known = [v for v in next((m for m in moments if m), []) if v is not None]
-            if known:
-                mean, seconds = 100 * sum(known) / len(known), record["seconds"]["round"]
+            accuracies = [v for v in next((m for m in moments if m), []) if v is not None]
+            if accuracies:
+                mean, seconds = 100 * sum(accuracies) / len(accuracies), record["seconds"]["round"]
                 means.say(f"  round {record['round']}: {mean:.1f} %, {seconds:.1f} s")
 
     return Progress()
 
 
 def add_run(
-    store: Store, path: Path, *, partial: bool = False, extras: Sequence[str] = (), data_dir: str = ""
+    store: ResultStore, path: Path, *, partial: bool = False, extras: Sequence[str] = (), data_dir: str = ""
 ) -> str | None:
     """Put a run directory into the store. Returns its key, or None when the store has it in full already."""
     line = run_record(path, partial=partial)
@@ -170,8 +170,8 @@ def add_run(
         if news:
             store.append("runs", line)
         for extra, counts in lines.items():
-            known = store.get(extra, line["config"])
-            longer = known is None or (counts or {}).get("rounds", 0) > known.get("rounds", 0)
+            stored = store.get(extra, line["config"])
+            longer = stored is None or (counts or {}).get("rounds", 0) > stored.get("rounds", 0)
             if counts is not None and longer:
                 store.append(extra, counts)
     return str(line["key"]) if news else None

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedpurin.reproduce.accuracy import mean_mib
+from fedpurin.reproduce.accuracy_tables import mean_mib
 from fedpurin.reproduce.communication import split_at_beta, traffic
 from fedpurin.reproduce.markup import Paragraphs
 from fedpurin.reproduce.recipes import RECIPES
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import Request
 from fedpurin.reproduce.source import Source
-from fedpurin.reproduce.store import Record
-from fedpurin.runs.setting import method_label
+from fedpurin.runs.same_setting import method_label
 from fedpurin.runs.traffic import running_mean
 
 CIFAR = ("cifar-10", 0.5)
@@ -26,11 +26,11 @@ def _runs(source: Source) -> dict[str, Record]:
     """CIFAR-10, alpha 0.5, seed 1, T = 60, by method."""
     here = replace(source, request=Request(scale="paper", rounds=60, seeds=(1,)))
     recipe = RECIPES["table-accuracy"]
-    found = {row.method: here.records(recipe, row, CIFAR) for row in recipe.rows}
-    return {name: records[0] for name, records in found.items() if records and records[0].complete}
+    by_method = {row.method: here.records(recipe, row, CIFAR) for row in recipe.rows}
+    return {name: records[0] for name, records in by_method.items() if records and records[0].complete}
 
 
-def curves(source: Source) -> Paragraphs:
+def curve_findings(source: Source) -> Paragraphs:
     """What the curves over 60 rounds show."""
     runs = _runs(source)
     if "fedpurin" not in runs:

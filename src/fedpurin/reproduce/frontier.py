@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.report.style import matplotlib_style
-from fedpurin.reproduce.figures import figure_name, line_look, new_figure, save
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
+from fedpurin.reproduce.paper_figures import figure_name, line_look, new_figure, save
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import PAPER_SETS, paper_config
 from fedpurin.reproduce.source import Source, column_label, record_column, spread
 from fedpurin.reproduce.stats import LAST
-from fedpurin.reproduce.store import Record
-from fedpurin.runs.setting import differences, labels
+from fedpurin.runs.same_setting import differences, labels
 from fedpurin.runs.traffic import running_mean, traffic_to
 
 MOMENTS = {"trained": "after training", "upload": "as uploaded", "merged": "after merging"}
@@ -40,7 +40,7 @@ def mib_until(record: Record, moment: str) -> Floats:
 
 def groups(source: Source) -> list[tuple[str, list[Record]]]:
     """The runs of the request's data, alpha and training, by setting; each with what sets it apart."""
-    request, found = source.request, dict[Hashable, list[Record]]()
+    request, by_setting = source.request, dict[Hashable, list[Record]]()
     for record in source.store.records():
         c = record.config
         if record.done < SHORTEST or c.data.dataset not in request.pick_datasets(None):
@@ -52,8 +52,8 @@ def groups(source: Source) -> list[tuple[str, list[Record]]]:
             and (not request.rounds or c.run.rounds == request.rounds)
         )
         if chosen and _trains_alike(record):
-            found.setdefault(record.setting, []).append(record)
-    ordered = sorted(found.values(), key=lambda rs: (record_column(rs[0]), rs[0].config.run.method))
+            by_setting.setdefault(record.setting, []).append(record)
+    ordered = sorted(by_setting.values(), key=lambda rs: (record_column(rs[0]), rs[0].config.run.method))
     named = labels([rs[0].line["config"] for rs in ordered], hidden=("data.dataset", "data.alpha"))
     return list(zip(named, ordered, strict=True))
 
@@ -72,7 +72,7 @@ def _trains_alike(record: Record) -> bool:
     ]
 
 
-def traffic_table(source: Source) -> Table:
+def traffic_table(source: Source) -> MarkupTable:
     rows: list[list[Item]] = []
     levels = source.request.levels or LEVELS
     for label, records in groups(source):
@@ -80,9 +80,9 @@ def traffic_table(source: Source) -> Table:
             cells: list[Item] = []
             for level in levels:
                 reached = [traffic_to(100 * r.curve(moment), mib_until(r, moment), level) for r in records]
-                known = [mib for mib in reached if mib is not None]
-                missed = f" ({len(known)} of {len(reached)} seeds)" if 0 < len(known) < len(reached) else ""
-                cells.append(f"{np.mean(known):.1f}{missed}" if known else "never")
+                needed = [mib for mib in reached if mib is not None]
+                missed = f" ({len(needed)} of {len(reached)} seeds)" if 0 < len(needed) < len(reached) else ""
+                cells.append(f"{np.mean(needed):.1f}{missed}" if needed else "never")
             last = spread([r.mean(moment, slice(-LAST, None)) for r in records], records)
             total = float(np.mean([mib_until(r, "merged")[-1] for r in records]))
             name = f"{column_label(record_column(records[0]))}: {label}"
@@ -99,7 +99,7 @@ def traffic_table(source: Source) -> Table:
         "three consecutive rounds. What a round had sent by the moment of measuring counts: after training "
         "its upload is still to come. Mean over seeds."
     ]
-    return Table("Traffic to accuracy.", [*header, "rounds", "seeds"], rows, notes)
+    return MarkupTable("Traffic to accuracy.", [*header, "rounds", "seeds"], rows, notes)
 
 
 def traffic_picture(source: Source, out: Path) -> list[Path]:

@@ -6,14 +6,14 @@ from itertools import combinations
 
 import numpy as np
 
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import trains_as_published
 from fedpurin.reproduce.source import Source, column_label, describe_line, record_column
 from fedpurin.reproduce.stats import LAST, SEED_NAMES, replicates
-from fedpurin.reproduce.store import Record
 
 
-def first_rounds(source: Source) -> Table:
+def first_rounds(source: Source) -> MarkupTable:
     """CIFAR-10, alpha 0.5, seed 1: the authors' curve beside ours, round by round."""
     rows: list[list[Item]] = []
     longest = max((len(source.paper.first_rounds(m)) for m in ("fedpurin", "fedavg")), default=0)
@@ -26,7 +26,7 @@ def first_rounds(source: Source) -> Table:
     notes = [
         "CIFAR-10, α=0.5, seed 1, mean accuracy over the 20 clients; same split, another order of samples."
     ]
-    return Table("The first rounds.", header, rows, notes)
+    return MarkupTable("The first rounds.", header, rows, notes)
 
 
 def _padded(values: list[float], length: int) -> list[Item]:
@@ -37,16 +37,16 @@ def _padded(values: list[float], length: int) -> list[Item]:
 
 def _long_runs(source: Source, method: str) -> dict[int, Record]:
     """The longest run of that setting, for each beta where the method has one (else 0)."""
-    found: dict[int, Record] = {}
+    longest: dict[int, Record] = {}
     for record in sorted(source.store.records(), key=lambda r: r.done):
         c = record.config
         wanted = (c.run.method, *record_column(record), *record.seeds.values())
         if wanted == (method, "cifar-10", 0.5, 1, 1, 1) and trains_as_published(c):
-            found[record.beta or 0] = record
-    return found
+            longest[record.beta or 0] = record
+    return longest
 
 
-def inventory(source: Source) -> Table:
+def inventory(source: Source) -> MarkupTable:
     """What was run, with what, and how far."""
     groups: dict[tuple[str, str, int, int], list[Record]] = {}
     everything = source.store.records()
@@ -76,14 +76,14 @@ def inventory(source: Source) -> Table:
     )
     total = sum(_seconds(r) for r in everything) / 3600
     notes = [f"torch {versions}; {cpus}, shared with other work; {total:.1f} h in all."]
-    return Table("Runs in the store.", header, rows, notes)
+    return MarkupTable("Runs in the store.", header, rows, notes)
 
 
 def _seconds(record: Record) -> float:
     return float(record.line["seconds"].get("round", 0.0))
 
 
-def noise_table(source: Source) -> Table:
+def noise_table(source: Source) -> MarkupTable:
     """How far runs of one setting lie apart that differ in one seed alone, or in all of them."""
     settings: dict[object, list[Record]] = {}
     for record in source.store.records():
@@ -119,4 +119,4 @@ def noise_table(source: Source) -> Table:
         "seed's share of the variance."
     ]
     nothing: list[list[Item]] = [["no replicate in the store yet", *["-"] * 4]]
-    return Table("Size of noise.", header, sorted(rows, key=str) or nothing, notes)
+    return MarkupTable("Size of noise.", header, sorted(rows, key=str) or nothing, notes)

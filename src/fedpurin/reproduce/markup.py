@@ -43,7 +43,7 @@ Item = Entry | str
 
 
 @dataclass(frozen=True)
-class Table:
+class MarkupTable:
     title: str
     header: list[str]
     rows: list[list[Item]]  # the first item of a row is its name
@@ -141,8 +141,8 @@ def rank_columns(rows: list[list[Item]], *, low_is_good: Sequence[int] = ()) -> 
     """Mark best and second in every column; entries with a note are shown but not ranked."""
     marked = [list(row) for row in rows]
     for column in range(1, max((len(row) for row in rows), default=0)):
-        found = [(row, row[column]) for row in marked if isinstance(row[column], Entry)]
-        ranked = [(row, e) for row, e in found if isinstance(e, Entry) and not e.note]
+        entries = [(row, row[column]) for row in marked if isinstance(row[column], Entry)]
+        ranked = [(row, e) for row, e in entries if isinstance(e, Entry) and not e.note]
         if len(ranked) < 2:
             continue
         sign = 1 if column in low_is_good else -1

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from fedpurin.errors import RunError
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
+from fedpurin.reproduce.result_store import ACCURACY_UNIT
 from fedpurin.reproduce.source import INTERVAL, Source, column_label, gap_text, spread
 from fedpurin.reproduce.stats import difference
-from fedpurin.reproduce.store import ACCURACY_UNIT
-from fedpurin.runs.setting import cell_key, config_of, labels, setting_key
+from fedpurin.runs.same_setting import cell_key, config_of, labels, setting_key
 
 
 def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
@@ -26,7 +26,7 @@ def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
 
     from fedpurin.job import Job
     from fedpurin.reproduce.perturbation import settle_norms
-    from fedpurin.runs.files import read_toml
+    from fedpurin.runs.parsing import read_toml
     from fedpurin.train import evaluate, prepare_process
 
     config = config_of(read_toml(path / "config.toml"))
@@ -51,7 +51,7 @@ def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
     }
 
 
-def norms_table(source: Source) -> Table:
+def norms_table(source: Source) -> MarkupTable:
     """Accuracy of the final models before and after, by setting; differences client by client."""
     settings: dict[Any, list[dict[str, Any]]] = {}
     for line in source.lines("norms"):
@@ -70,7 +70,7 @@ def norms_table(source: Source) -> Table:
         "Final models of finished runs, accuracy in percent; statistics estimated anew over each client's "
         f"own training samples, no weight changed. Difference: percentage points, {INTERVAL}."
     ]
-    return Table("Merged models and batch norm.", header, rows, notes)
+    return MarkupTable("Merged models and batch norm.", header, rows, notes)
 
 
 def _column(line: dict[str, Any]) -> tuple[str, float]:

@@ -32,7 +32,7 @@ from fedpurin.config import Config
 from fedpurin.core import critical_mask, perturbation
 from fedpurin.job import Job
 from fedpurin.layout import Selection, read_gradients, read_parameters, write_parameters
-from fedpurin.runs.setting import cell_key
+from fedpurin.runs.same_setting import cell_key
 from fedpurin.train import (
     EVALUATION_BATCH,
     ClientData,
@@ -62,41 +62,41 @@ class Gradients:
     seconds: dict[str, float]
 
 
-def check(
+def check_perturbation(
     config: Config, clients: int = 2, progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
     """The line of `perturbation.jsonl`: means over the first clients."""
     prepare_process()
     job = Job.build(config)
-    found = []
+    measured = []
     for client in range(min(clients, job.config.run.clients)):
         progress(f"client {client}: training, scoring, zeroing")
-        found.append(_one_client(job, client))
+        measured.append(_one_client(job, client))
     scores = {
         name: {
-            kind: [_mean([f["scores"][name][kind][i] for f in found]) for i in range(DECILES)]
+            kind: [_mean([f["scores"][name][kind][i] for f in measured]) for i in range(DECILES)]
             for kind in ("predicted", "measured", "small")
         }
-        for name in found[0]["scores"]
+        for name in measured[0]["scores"]
     }
 
     def means(name: str) -> dict[str, Any]:
-        return {key: _mean([f[name][key] for f in found]) for key in found[0][name]}
+        return {key: _mean([f[name][key] for f in measured]) for key in measured[0][name]}
 
     return {
         "key": cell_key(config),
         "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
-        "clients": len(found),
-        "loss": _mean([f["loss"] for f in found]),
-        "accuracy": _mean([f["accuracy"] for f in found]),
+        "clients": len(measured),
+        "loss": _mean([f["loss"] for f in measured]),
+        "accuracy": _mean([f["accuracy"] for f in measured]),
         "scores": scores,
         **{name: means(name) for name in ("half_loss", "half_accuracy", "lock_in", "seconds", "shares")},
     }
 
 
 def _mean(values: list[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return round(sum(known) / len(known), 6) if known else None
+    numbers = [v for v in values if v is not None]
+    return round(sum(numbers) / len(numbers), 6) if numbers else None
 
 
 def _one_client(job: Job, client: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _one_client(job: Job, client: int) -> dict[str, Any]:
         half_loss[name] = mean_loss(model, data) - before
         half_accuracy[name] = evaluate(model, data, "cpu").accuracy
     masks = {name: _mask_seconds(batch_d, theta_d, selection, hessian=name != "mask") for name in MASKS}
-    found = {
+    measures = {
         "loss": before,
         "accuracy": accuracy,
         "scores": scores,
@@ -132,7 +132,7 @@ def _one_client(job: Job, client: int) -> dict[str, Any]:
     zeroed_d = _zero_lower_half(model, selection, theta_D, terms["batch"][0])
     more = key(seed, job.config.run.rounds + 1, client)
     train(model, data, settings, lambda m, x, y: F.cross_entropy(m(x), y), more, "cpu")
-    return found | {"lock_in": _lock_in(model, selection, zeroed_d)}
+    return measures | {"lock_in": _lock_in(model, selection, zeroed_d)}
 
 
 def _zero_lower_half(model: nn.Module, selection: Selection, theta_D: Tensor, score_d: Tensor) -> Tensor:
@@ -222,15 +222,17 @@ def _by_decile(
     """Decile 1 holds the lowest scores of every layer, decile 10 the highest."""
     decile_d = deciles(score_d, selection.sizes)
     theta_d = selection.take(theta_D[None])[0]
-    found: dict[str, list[float | None]] = {"predicted": [], "measured": [], "small": []}
+    changes: dict[str, list[float | None]] = {"predicted": [], "measured": [], "small": []}
     for i in range(DECILES):
         chosen = decile_d == i
-        found["predicted"].append(None if predicted_d is None else float(predicted_d[chosen].double().sum()))
+        changes["predicted"].append(
+            None if predicted_d is None else float(predicted_d[chosen].double().sum())
+        )
         for kind, factor in (("measured", 0.0), ("small", 1 - SMALL)):
             changed_d = torch.where(chosen, theta_d * factor, theta_d)
             write_parameters(model, selection.put(theta_D[None], changed_d[None])[0])
-            found[kind].append((mean_loss(model, data) - before) / (1 - factor))
-    return found
+            changes[kind].append((mean_loss(model, data) - before) / (1 - factor))
+    return changes
 
 
 def deciles(score_d: Tensor, sizes: list[int]) -> Tensor:

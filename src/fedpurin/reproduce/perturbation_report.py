@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import matplotlib_style
-from fedpurin.reproduce.figures import new_figure, save
-from fedpurin.reproduce.markup import Item, Table
+from fedpurin.reproduce.markup import Item, MarkupTable
+from fedpurin.reproduce.paper_figures import new_figure, save
 from fedpurin.reproduce.source import describe_line
 
 LABELS = {
@@ -24,23 +24,23 @@ KINDS = {"predicted": "predicted", "measured": "zeroed", "small": "1 % step x 10
 LOWER = 5  # deciles
 
 
-def decile_table(line: dict[str, Any]) -> Table:
+def decile_table(line: dict[str, Any]) -> MarkupTable:
     rows: list[list[Item]] = []
-    for name, found in line["scores"].items():
+    for name, changes in line["scores"].items():
         for kind, words in KINDS.items():
-            if found[kind][0] is not None:
-                values = [f"{v:+.3f}" for v in found[kind]]
-                rows.append([f"{LABELS[name]}: {words}", *values, f"{sum(found[kind][:LOWER]):+.2f}"])
+            if changes[kind][0] is not None:
+                values = [f"{v:+.3f}" for v in changes[kind]]
+                rows.append([f"{LABELS[name]}: {words}", *values, f"{sum(changes[kind][:LOWER]):+.2f}"])
     notes = [
         f"Change of the mean training loss ({line['loss']:.3f} before) when one decile of every layer, by "
         f"score, is set to zero; last column: sum of deciles 1 to 5. {describe_line(line)}; mean of "
         f"{line['clients']} clients trained alone."
     ]
     header = ["decile", *(str(i) for i in range(1, 11)), "1-5"]
-    return Table("Change of the loss by score decile.", header, rows, notes)
+    return MarkupTable("Change of the loss by score decile.", header, rows, notes)
 
 
-def half_table(lines: list[dict[str, Any]]) -> Table:
+def half_table(lines: list[dict[str, Any]]) -> MarkupTable:
     """The lower half of every layer zeroed at once: what a mask with tau = 0.5 does."""
     rows: list[list[Item]] = []
     for line in lines:
@@ -52,10 +52,10 @@ def half_table(lines: list[dict[str, Any]]) -> Table:
         "The lower half of every layer, by score, set to zero at once; test accuracy in percentage points."
     ]
     header = ["lower half zeroed by", "change of the training loss", "change of the test accuracy"]
-    return Table("The lower half zeroed.", header, rows, notes)
+    return MarkupTable("The lower half zeroed.", header, rows, notes)
 
 
-def cost_table(lines: list[dict[str, Any]]) -> Table:
+def cost_table(lines: list[dict[str, Any]]) -> MarkupTable:
     """Seconds of scoring beside one round's local training."""
     names = {
         "mask": "FedPURIN's score and mask",
@@ -69,10 +69,10 @@ def cost_table(lines: list[dict[str, Any]]) -> Table:
         shares = [f"{100 * s[name] / s['training']:.1f} %" if name in s else "-" for name in names]
         rows.append([describe_line(line), f"{s['training']:.2f} s", *shares])
     notes = ["One core, shared with other work: read the ratios, not the seconds."]
-    return Table("Cost of scoring.", ["", "local training, one round", *names.values()], rows, notes)
+    return MarkupTable("Cost of scoring.", ["", "local training, one round", *names.values()], rows, notes)
 
 
-def floor_table(lines: list[dict[str, Any]]) -> Table:
+def floor_table(lines: list[dict[str, Any]]) -> MarkupTable:
     """What float16 and the floor of 1e-10 do."""
     names = {
         "zero_gradient_float32": "zero gradients, float32",
@@ -88,7 +88,7 @@ def floor_table(lines: list[dict[str, Any]]) -> Table:
         shares = [f"{100 * line['shares'][name]:.1f} %" for name in names]
         rows.append([describe_line(line), f"{line['loss']:.4f}", *shares])
     notes = ["Share of the exchanged parameters, τ = 0.5, last mini-batch."]
-    return Table("float16 and the floor.", ["", "training loss", *names.values()], rows, notes)
+    return MarkupTable("float16 and the floor.", ["", "training loss", *names.values()], rows, notes)
 
 
 def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
@@ -97,10 +97,10 @@ def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
         figure, axes = new_figure(figsize=(10.4, 3.3), ncols=3, sharey=True)
         x, square = np.arange(1, 11), {"linestyle": ":", "marker": "s", "markersize": 4}
         for axis, (name, color) in zip(axes[0], COLORS.items(), strict=True):
-            found = line["scores"][name]
-            axis.bar(x, found["measured"], 0.8, color=color, alpha=0.45, label="measured, set to zero")
-            axis.plot(x, found["small"], color="#444444", label="measured, 1 % step x 100", **square)
-            axis.plot(x, found["predicted"], color=color, marker="o", markersize=4.5, label="predicted")
+            changes = line["scores"][name]
+            axis.bar(x, changes["measured"], 0.8, color=color, alpha=0.45, label="measured, set to zero")
+            axis.plot(x, changes["small"], color="#444444", label="measured, 1 % step x 100", **square)
+            axis.plot(x, changes["predicted"], color=color, marker="o", markersize=4.5, label="predicted")
             axis.set_title(LABELS[name], fontsize=11)
             axis.set_xticks(x)
             axis.set_xlabel("score decile (10: highest)")

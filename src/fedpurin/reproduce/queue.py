@@ -9,25 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import subprocess
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from fedpurin.errors import ConfigError, FedpurinError, RunError
 from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
+from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import Request, read_changes
-from fedpurin.reproduce.store import Store
 from fedpurin.runs.run import is_run, load_run
-from fedpurin.runs.setting import Cell
+from fedpurin.runs.same_setting import Cell
+from fedpurin.stopping import stoppable
 
 LOWEST_PRIORITY = 19
 KEYS = {"name", "question", "method", "scale", "dataset", "alpha", "seeds", "rounds", "set", "coverage"}
@@ -80,13 +78,13 @@ class Queue:
         shown = Documents(documents.get("files", []), documents.get("figures", []), documents.get("out", "."))
         return cls(folder, wanted, shown)
 
-    def steps(self, store: Store, runs: Path, workers: int) -> list[tuple[Wanted, Step]]:
+    def steps(self, store: ResultStore, runs: Path, workers: int) -> list[tuple[Wanted, Step]]:
         """What is left, in the order of the file; a cell that two entries want comes once."""
-        found: dict[str, tuple[Wanted, Step]] = {}
+        by_cell: dict[str, tuple[Wanted, Step]] = {}
         for wanted in self.wanted:
             for step in plan(wanted.cells, store, runs, workers, "coverage" if wanted.coverage else ""):
-                found.setdefault(step.cell.key, (wanted, step))
-        return list(found.values())
+                by_cell.setdefault(step.cell.key, (wanted, step))
+        return list(by_cell.values())
 
 
 def _wanted(entry: dict[str, Any], where: str) -> Wanted:
@@ -131,10 +129,10 @@ def show(queue: Queue, steps: list[tuple[Wanted, Step]], means: Means) -> None:
     means.say(f"{len(steps)} to run, about {clock(sum(step.seconds for _, step in steps))} in all.")
 
 
-def work(queue: Queue, store: Store, runs: Path, means: Means, minutes: float | None) -> bool:
+def work(queue: Queue, store: ResultStore, runs: Path, means: Means, minutes: float | None) -> bool:
     """Carry out the queue until it is empty or the time is up. Whether anything new is in the store."""
     news = False
-    with _alone(store), _stops():
+    with _alone(store), stoppable():
         os.nice(LOWEST_PRIORITY - os.nice(0))
         until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
         means = Means(means.console, means.workers, means.data_dir, until)
@@ -148,16 +146,14 @@ def work(queue: Queue, store: Store, runs: Path, means: Means, minutes: float | 
                 news = True
             except KeyboardInterrupt as stop:
                 news |= _store_unfinished(step, store, means)
-                means.say(
-                    "the time is up" if type(stop) is Stopped and time.monotonic() > until else "stopped"
-                )
+                means.say("the time is up" if isinstance(stop, Stopped) else "stopped")
                 break
             except FedpurinError as problem:  # one cell that fails must not keep the others waiting
                 means.say(f"{wanted.name} failed: {problem}")
     return news
 
 
-def _store_unfinished(step: Step, store: Store, means: Means) -> bool:
+def _store_unfinished(step: Step, store: ResultStore, means: Means) -> bool:
     """What an interrupted cell has so far; its run directory may be lost with the machine."""
     if not is_run(step.path) or not load_run(step.path).rounds:
         return False
@@ -168,7 +164,7 @@ def _store_unfinished(step: Step, store: Store, means: Means) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def _alone(store: ResultStore) -> Iterator[None]:
     store.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store.folder / "queue.lock", timeout=0, thread_local=False)
     try:
@@ -179,23 +175,6 @@ def _alone(store: Store) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def _stops() -> Iterator[None]:
-    """SIGTERM stops as Ctrl-C does."""
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise Stopped
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def regenerate(queue: Queue, draw: Callable[[list[str], Path], None], update: Callable[[Path], None]) -> None:

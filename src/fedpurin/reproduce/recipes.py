@@ -8,13 +8,13 @@ from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.reproduce.scales import Request, option
-from fedpurin.runs.setting import Cell, method_label
+from fedpurin.runs.same_setting import Cell, method_label
 
 Column = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class Variant:
     id: str
     label: str
     method: str
@@ -26,15 +26,15 @@ class Row:
 class Recipe:
     name: str
     help: str
-    rows: tuple[Row, ...]
+    rows: tuple[Variant, ...]
     datasets: tuple[str, ...] | None = None  # None: all of the scale
     alphas: tuple[float, ...] | None = None
     seeds: tuple[int, ...] | None = None
 
-    def chosen_rows(self, request: Request) -> list[Row]:
+    def chosen_rows(self, request: Request) -> list[Variant]:
         return [row for row in self.rows if not request.methods or row.method in request.methods]
 
-    def row(self, id: str) -> Row:
+    def row(self, id: str) -> Variant:
         return next(row for row in self.rows if row.id == id)
 
     def columns(self, request: Request) -> list[Column]:
@@ -47,7 +47,7 @@ class Recipe:
     def seeds_of(self, request: Request) -> list[int]:
         return list(request.seeds or self.seeds or request.pick_seeds())
 
-    def config(self, request: Request, row: Row, column: Column, seed: int) -> Config:
+    def config(self, request: Request, row: Variant, column: Column, seed: int) -> Config:
         table = row.table
         if self.rows is COMMUNICATION and request.scale == "quick" and request.rounds is None:
             table = SHORT_FOR_BYTES
@@ -58,7 +58,7 @@ class Recipe:
             return config
         return config.updated({"method": {"beta": max(1, round(row.beta_share * config.run.rounds))}})
 
-    def beta(self, request: Request, rows: Sequence[Row], column: Column) -> int | None:
+    def beta(self, request: Request, rows: Sequence[Variant], column: Column) -> int | None:
         """That of the last of these rows that has one."""
         betas = [option(self.config(request, row, column, 1), "beta") for row in rows]
         return next((beta for beta in reversed(betas) if beta is not None), None)
@@ -85,12 +85,12 @@ FIFTEEN_OF_SIXTY = {"run": {"rounds": 15}, "method": {"beta": 30}}
 """The first quarter of a run with T = 60 at the paper's share of beta."""
 
 
-def _purin(id: str, label: str, **options: Any) -> Row:
-    return Row(id, label, "fedpurin", {"method": options} if options else {})
+def _purin(id: str, label: str, **options: Any) -> Variant:
+    return Variant(id, label, "fedpurin", {"method": options} if options else {})
 
 
 PAPER_METHODS = ("separate", "fedavg", "fedper", "fedbn", "pfedsd", "fedcac", "fedpurin")
-METHODS = tuple(Row(name, method_label(name), name) for name in PAPER_METHODS)
+METHODS = tuple(Variant(name, method_label(name), name) for name in PAPER_METHODS)
 
 TERMS = (
     _purin("delta", "delta", score="delta"),
@@ -115,10 +115,10 @@ NORM = (
 TAUS = tuple(_purin(f"tau-{tau}", f"τ = {tau}", score="delta", tau=tau) for tau in (0.2, 0.3, 0.4, 0.5, 0.6))
 
 
-def _switch(id: str, label: str, **sections: dict[str, Any]) -> Row:
+def _switch(id: str, label: str, **sections: dict[str, Any]) -> Variant:
     """One setting away from our own defaults, which keep the gradient in float32 whatever the preset says."""
     method = {"gradient_dtype": "float32"} | sections.pop("method", {})
-    return Row(id, label, "fedpurin", {"method": method, **sections})
+    return Variant(id, label, "fedpurin", {"method": method, **sections})
 
 
 SWITCHES = (
@@ -136,14 +136,14 @@ SWITCHES = (
 
 BETAS = (
     _purin("half", "β = T / 2 (the paper's share)"),
-    Row("sixth", "β = T / 6", "fedpurin", beta_share=1 / 6),
+    Variant("sixth", "β = T / 6", "fedpurin", beta_share=1 / 6),
     _purin("none", "β = 1 (no groups)", beta=1),
 )
 
 
-def _values(method: str, values: str, label: str = "", **wire: Any) -> Row:
+def _values(method: str, values: str, label: str = "", **wire: Any) -> Variant:
     table = {"wire": {"values": values, **wire}}
-    return Row(f"{method}-{values}{label}", f"{method_label(method)}, {values}{label}", method, table)
+    return Variant(f"{method}-{values}{label}", f"{method_label(method)}, {values}{label}", method, table)
 
 
 VALUES = (

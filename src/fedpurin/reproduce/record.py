@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedpurin.errors import RunError
-from fedpurin.reproduce.store import ACCURACY_UNIT
+from fedpurin.reproduce.result_store import ACCURACY_UNIT
 from fedpurin.runs.run import MOMENTS, Run, load_run
-from fedpurin.runs.setting import cell_key, config_of
+from fedpurin.runs.same_setting import cell_key, config_of
 
 HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpurin.reproduce.accuracy import (
+from fedpurin.reproduce.accuracy_tables import (
     accuracy_table,
     options_table,
     paired_table,
@@ -16,17 +16,17 @@ from fedpurin.reproduce.accuracy import (
 from fedpurin.reproduce.bundled import bundled_table
 from fedpurin.reproduce.claims import claims_table
 from fedpurin.reproduce.communication import communication_table, kept_table
-from fedpurin.reproduce.findings import curves, traffic_findings
+from fedpurin.reproduce.findings import curve_findings, traffic_findings
 from fedpurin.reproduce.frontier import traffic_table
 from fedpurin.reproduce.inventory import first_rounds, inventory, noise_table
-from fedpurin.reproduce.markup import Paragraphs, Table
+from fedpurin.reproduce.markup import MarkupTable, Paragraphs
 from fedpurin.reproduce.norms import norms_table
 from fedpurin.reproduce.perturbation_report import cost_table, decile_table, floor_table, half_table
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.source import Source
 
 Lines = list[dict[str, Any]]
-Shown = Sequence[Table | Paragraphs]
+Shown = Sequence[MarkupTable | Paragraphs]
 
 
 def _checks(source: Source) -> Lines:
@@ -39,7 +39,9 @@ def _checks(source: Source) -> Lines:
     return sorted(lines, key=lambda x: (x["config"]["data"]["dataset"], x["config"]["run"]["rounds"]))
 
 
-def _by_recipe(name: str, make: Callable[..., Table], *words: str) -> Callable[[Source], list[Table]]:
+def _by_recipe(
+    name: str, make: Callable[..., MarkupTable], *words: str
+) -> Callable[[Source], list[MarkupTable]]:
     return lambda source: [make(source, RECIPES[name], *words)]
 
 
@@ -64,7 +66,7 @@ TABLES: dict[str, Callable[[Source], Shown]] = {
     "table-cost": lambda source: [cost_table(_checks(source))],
     "claims": lambda source: [claims_table(source)],
     "first-rounds": lambda source: [first_rounds(source)],
-    "findings-curves": lambda source: [curves(source)],
+    "findings-curves": lambda source: [curve_findings(source)],
     "findings-traffic": lambda source: [traffic_findings(source)],
     "inventory": lambda source: [inventory(source)],
     "figure-bars": _by_recipe("figure-bars", accuracy_table, "accuracy"),
@@ -83,11 +85,11 @@ def tables(name: str, source: Source) -> Shown:
 
 
 def figures(name: str, source: Source, out: Path) -> list[Path]:
-    from fedpurin.reproduce import figures as draw
-    from fedpurin.reproduce.coverage import coverage_figures
+    from fedpurin.reproduce import paper_figures as draw
+    from fedpurin.reproduce.bytes_figure import bytes_figure
+    from fedpurin.reproduce.coverage_figures import coverage_figures
     from fedpurin.reproduce.frontier import traffic_picture
     from fedpurin.reproduce.perturbation_report import decile_figure
-    from fedpurin.reproduce.traffic_figure import traffic_figure
 
     match name:
         case "check-perturbation":
@@ -97,7 +99,7 @@ def figures(name: str, source: Source, out: Path) -> list[Path]:
         case "figure-bn" | "figure-tau" | "figure-rounds":
             return draw.curves(source, RECIPES[name], out)
         case "figure-bytes":
-            return traffic_figure(source, RECIPES[name], out)
+            return bytes_figure(source, RECIPES[name], out)
         case "figure-traffic":
             return traffic_picture(source, out)
         case "figure-coverage":

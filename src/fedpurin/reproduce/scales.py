@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
-from fedpurin.runs.setting import config_of, differences, method_settings
+from fedpurin.runs.same_setting import config_of, differences, method_settings
 
 PRESETS = {
     "fashion-mnist": "paper-fashion-mnist",
@@ -51,8 +51,8 @@ class Request:
             raise ConfigError(f"--scale {self.scale!r} is unknown; choose one of {', '.join(SCALES)}")
         for dataset in self.datasets:
             if dataset not in SCALES[self.scale][0]:
-                known = ", ".join(SCALES[self.scale][0])
-                raise ConfigError(f"--scale {self.scale} has no data set {dataset!r}; it has {known}")
+                offered = ", ".join(SCALES[self.scale][0])
+                raise ConfigError(f"--scale {self.scale} has no data set {dataset!r}; it has {offered}")
 
     def pick_datasets(self, offered: Iterable[str] | None = None) -> list[str]:
         """The data sets of this scale; of those a recipe offers, the ones asked for."""
@@ -105,17 +105,17 @@ def own(table: Mapping[str, Any], method: str, methods: Sequence[str] = ()) -> d
     """
     if tuple(methods) == (method,):
         return {section: dict(values) for section, values in table.items()}
-    known = method_settings(method) or frozenset()
-    found = {section: dict(values) for section, values in table.items()}
-    if "method" in found:
-        found["method"] = {k: v for k, v in found["method"].items() if k in known}
-    return found
+    accepted = method_settings(method) or frozenset()
+    own_table = {section: dict(values) for section, values in table.items()}
+    if "method" in own_table:
+        own_table["method"] = {k: v for k, v in own_table["method"].items() if k in accepted}
+    return own_table
 
 
 def option(config: Config, name: str) -> Any:
     """One of the method's own settings, None where it has none of that name."""
-    known = method_settings(config.run.method)
-    return getattr(config.method, name) if known is None or name in known else None
+    accepted = method_settings(config.run.method)
+    return getattr(config.method, name) if accepted is None or name in accepted else None
 
 
 FREE = {"run.method", "run.rounds", "data.alpha", "method.beta"}  # in which runs of the paper differ

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedpurin.reproduce.markup import Entry, Item
 from fedpurin.reproduce.published import Paper
-from fedpurin.reproduce.recipes import Column, Recipe, Row
+from fedpurin.reproduce.recipes import Column, Recipe, Variant
+from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request
 from fedpurin.reproduce.stats import Difference, noise
-from fedpurin.reproduce.store import Record, Store
 
 DATASET_LABELS = {
     "fashion-mnist": "Fashion-MNIST",
@@ -24,15 +24,15 @@ DATASET_LABELS = {
 
 @dataclass(frozen=True)
 class Source:
-    store: Store
+    store: ResultStore
     paper: Paper
     request: Request
 
-    def records(self, recipe: Recipe, row: Row, column: Column) -> list[Record]:
+    def records(self, recipe: Recipe, row: Variant, column: Column) -> list[Record]:
         """The cells of a row and column that the store has, one per seed."""
         seeds = recipe.seeds_of(self.request)
-        found = [self.store.record(recipe.config(self.request, row, column, seed)) for seed in seeds]
-        return [record for record in found if record is not None]
+        stored = [self.store.record(recipe.config(self.request, row, column, seed)) for seed in seeds]
+        return [record for record in stored if record is not None]
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         """Lines of the store about the data sets of the request, the longest runs last."""
@@ -76,7 +76,7 @@ def scale_text(source: Source, recipe: Recipe) -> str:
     return "Scale: " + "; ".join(texts) + "."
 
 
-def entry(records: list[Record], paper: float | None = None, moment: str = "upload") -> Item:
+def best_entry(records: list[Record], paper: float | None = None, moment: str = "upload") -> Item:
     """Mean and deviation over seeds of the best round; unfinished runs say how far they came."""
     return spread([record.best(moment) for record in records], records, paper)
 

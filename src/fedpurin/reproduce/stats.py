@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.reproduce.store import Record
+from fedpurin.reproduce.result_store import Record
 from fedpurin.runs.run import row_means
 
 Floats = NDArray[np.float64]
@@ -61,13 +61,13 @@ def bootstrap(seeds: Sequence[Floats], resamples: int = RESAMPLES) -> tuple[floa
 
 def difference(seeds: Sequence[Floats], rounds: int) -> Difference | None:
     """From each seed's client by client differences, in points."""
-    known = [values[~np.isnan(values)] for values in seeds]
-    known = [values for values in known if len(values)]
-    if not known:
+    measured = [values[~np.isnan(values)] for values in seeds]
+    measured = [values for values in measured if len(values)]
+    if not measured:
         return None
-    low, high = bootstrap(known)
-    mean = float(np.mean([values.mean() for values in known]))
-    return Difference(mean, low, high, sum(len(values) for values in known), len(known), rounds)
+    low, high = bootstrap(measured)
+    mean = float(np.mean([values.mean() for values in measured]))
+    return Difference(mean, low, high, sum(len(values) for values in measured), len(measured), rounds)
 
 
 def paired(
@@ -121,14 +121,14 @@ def best_window(record: Record, moment: str, length: int = LAST) -> slice:
 
 def replicates(record: Record, records: Sequence[Record]) -> list[tuple[str, Record]]:
     """Runs of the same setting that differ in exactly one of the three seeds, and which."""
-    found = []
+    twins = []
     for other in records:
         if other.setting != record.setting:
             continue
         apart = [name for name, seed in record.seeds.items() if other.seeds[name] != seed]
         if len(apart) == 1:
-            found.append((SEED_NAMES[apart[0]], other))
-    return found
+            twins.append((SEED_NAMES[apart[0]], other))
+    return twins
 
 
 def noise(record: Record, records: Sequence[Record]) -> list[tuple[str, Difference]]:

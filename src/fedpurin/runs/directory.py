@@ -32,9 +32,9 @@ from fedpurin.runs.checkpoints import (
     write_checkpoint,
     write_tensors,
 )
-from fedpurin.runs.files import read_lines, read_toml
+from fedpurin.runs.parsing import read_lines, read_toml
 from fedpurin.runs.run import load_run
-from fedpurin.runs.setting import setting
+from fedpurin.runs.same_setting import setting_of
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
@@ -173,7 +173,7 @@ class RunDirectory:
                 files.remove_leftovers(folder)
         for folder in reversed(checkpoints(self.path / "checkpoints")):
             try:
-                found = read_checkpoint(folder, {log: self.path / log for log in LOGS})
+                checkpoint = read_checkpoint(folder, {log: self.path / log for log in LOGS})
             except DAMAGED as problem:
                 self.warnings.append(f"the checkpoint {folder} is damaged ({problem}); trying the one before")
                 continue
@@ -184,9 +184,9 @@ class RunDirectory:
                 ) from problem
             with self._writing():
                 for log in LOGS:
-                    files.disk.truncate(self.path / log, found.logs[log].length)
-            self._logs = dict(found.logs)
-            return found.round, found.parts
+                    files.disk.truncate(self.path / log, checkpoint.logs[log].length)
+            self._logs = dict(checkpoint.logs)
+            return checkpoint.round, checkpoint.parts
         self._begin_anew()
         return 0, {}
 
@@ -283,7 +283,7 @@ def default_path(config: Config, folder: Path = Path("runs")) -> Path:
     """runs/METHOD-DATASET-aALPHA-sSEED, numbered where that exists; no alpha where it does nothing."""
     dataset = config.data.dataset.replace(":", "-").replace(".", "-")
     method = config.method.name or type(config.method).__name__
-    alpha = f"-a{config.data.alpha:g}" if "data.alpha" in setting(config.as_dict()) else ""
+    alpha = f"-a{config.data.alpha:g}" if "data.alpha" in setting_of(config.as_dict()) else ""
     name = f"{method}-{dataset}{alpha}-s{config.run.seed}"
     candidate, number = folder / name, 2
     while candidate.exists():

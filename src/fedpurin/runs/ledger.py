@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
 from fedpurin.files import write_atomic, writing
-from fedpurin.runs.files import read_json, read_lines, read_toml
+from fedpurin.runs.parsing import read_json, read_lines, read_toml
 
 if TYPE_CHECKING:
     from fedpurin.messages import Message
@@ -198,9 +198,9 @@ class Ledger:
     def bound(self, m: int) -> float:
         """Bytes of an ideal coder; a mask the receiver has already (echo) costs it nothing."""
         critical = max(int(self.critical_m[m]), 0)
-        known = self.mask_encodings[m].startswith("echo")
+        echoed = self.mask_encodings[m].startswith("echo")
         outside = entropy_bits(int(self.outside_m[m]), self.d - critical)
-        bits = (0.0 if known else entropy_bits(critical, self.d)) + outside
+        bits = (0.0 if echoed else entropy_bits(critical, self.d)) + outside
         size = VALUE_BYTES.get(self.value_types[m])  # None: a type of a plug-in; taken as ideal
         values = int(self.sections_ms[m, SECTIONS.index("values")])
         return bits / 8 + (values if size is None else int(self.kept_m[m]) * size)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
-from fedpurin.runs.files import read_json, read_lines, read_toml
 from fedpurin.runs.ledger import Ledger
+from fedpurin.runs.parsing import read_json, read_lines, read_toml
 
 MOMENTS = ("trained", "upload", "merged")
 VALIDATION = "validation"  # the trained models once more, on validation samples
@@ -50,9 +50,9 @@ def client_count(
     path: Path, config: dict[str, Any], people: dict[str, Any], lines: list[dict[str, Any]]
 ) -> int:
     """N: from clients.json, else from the config, else from the highest id seen."""
-    known = people.get("train_samples") or people.get("train_counts")
-    if known:
-        return len(known)
+    per_client = people.get("train_samples") or people.get("train_counts")
+    if per_client:
+        return len(per_client)
     said = config.get("run", {}).get("clients")
     if isinstance(said, int) and said > 0:
         return said

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedpurin.errors import RunError
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
 from fedpurin.runs.reading import MOMENTS, VALIDATION, read_run
-from fedpurin.runs.setting import method_label
+from fedpurin.runs.same_setting import method_label
 
 __all__ = [
     "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
@@ -227,9 +227,9 @@ class Run:
 
 def row_means(values: Floats) -> Floats:
     """Mean of each row without its NaNs; NaN where a row has nothing else."""
-    known = ~np.isnan(values)
-    counts = known.sum(axis=1)
-    sums = np.where(known, values, 0.0).sum(axis=1)
+    measured = ~np.isnan(values)
+    counts = measured.sum(axis=1)
+    sums = np.where(measured, values, 0.0).sum(axis=1)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
@@ -260,10 +260,10 @@ def is_run(path: Path) -> bool:
 
 def find_runs(paths: list[Path]) -> list[Path]:
     """Run directories among the paths; a comparison directory stands for the runs directly inside it."""
-    found = [run for path in paths for run in _runs_at(path)]
-    if not found:
+    runs = [run for path in paths for run in _runs_at(path)]
+    if not runs:
         raise RunError("no run directory was given; name at least one")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(runs))
 
 
 def one_run(path: Path) -> Path:

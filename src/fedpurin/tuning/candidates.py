@@ -13,10 +13,10 @@ from typing import Any, get_args, get_type_hints
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS, AnyMethod, find_method
-from fedpurin.runs.setting import method_label, setting_key
+from fedpurin.runs.same_setting import method_label, setting_key
 from fedpurin.settings import names_of, plain
 
-Table = dict[str, dict[str, Any]]
+ConfigTable = dict[str, dict[str, Any]]
 YOURS = "as configured"
 SHARES = ((0.02, 0.05), (0.05, 0.1), (0.1, 0.2), (0.25, 0.5))  # up, down
 TAUS = (0.1, 0.25, 0.5)
@@ -32,7 +32,7 @@ class Candidate:
 
 def candidates(config: Config) -> tuple[list[Candidate], list[str]]:
     """The list, each method's usual setting before any variation; and what had to be left out, and why."""
-    found: dict[Any, Config] = {setting_key(config.as_dict()): config}
+    by_setting: dict[Any, Config] = {setting_key(config.as_dict()): config}
     left_out: list[str] = []
     waves: list[list[Config]] = [[], [], []]
     for name in _methods(config):
@@ -42,8 +42,8 @@ def candidates(config: Config) -> tuple[list[Candidate], list[str]]:
             except ConfigError as problem:
                 left_out.append(f"{method_label(name)} with {_told(table)}: {problem}")
     for variant in (variant for wave in waves for variant in wave):
-        found.setdefault(setting_key(variant.as_dict()), variant)
-    return _named(list(found.values())), left_out
+        by_setting.setdefault(setting_key(variant.as_dict()), variant)
+    return _named(list(by_setting.values())), left_out
 
 
 def _methods(config: Config) -> list[str]:
@@ -53,10 +53,10 @@ def _methods(config: Config) -> list[str]:
     return named if own in named else [own, *named]
 
 
-def _variations(config: Config, name: str) -> Iterator[tuple[int, Table]]:
+def _variations(config: Config, name: str) -> Iterator[tuple[int, ConfigTable]]:
     """Changes to the configuration, and in which wave they come."""
     kind = find_method(name)
-    base: Table = {"run": {"method": name}}
+    base: ConfigTable = {"run": {"method": name}}
     yield 0, base
     sends = name != "separate"
     if sends:
@@ -67,7 +67,7 @@ def _variations(config: Config, name: str) -> Iterator[tuple[int, Table]]:
             yield 2, base | {"method": change, "wire": {"values": "int8"}}
 
 
-def _changed(config: Config, table: Table, *, afresh: bool = False) -> Config:
+def _changed(config: Config, table: ConfigTable, *, afresh: bool = False) -> Config:
     """Another method starts from its own usual settings; whatever the configured one has stays with it."""
     kind = find_method(table["run"]["method"])
     if kind is type(config.method) and not afresh:

@@ -13,7 +13,7 @@ from fedpurin.tuning.trial import Standing, Trial
 
 
 @dataclass(frozen=True)
-class Row:
+class RankedTrial:
     trial: Trial
     standing: Standing
     rung: int  # how far it came
@@ -22,8 +22,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    rows: list[Row]  # all that were tried, finalists first, each part by accuracy
+class SearchOutcome:
+    rows: list[RankedTrial]  # all that were tried, finalists first, each part by accuracy
     rungs: int
     budget_mib: float | None
     config: Config  # the recommended one
@@ -31,11 +31,11 @@ class Outcome:
     not_tried: list[str]
 
     @property
-    def recommended(self) -> Row:
+    def recommended(self) -> RankedTrial:
         return next(row for row in self.rows if row.recommended)
 
     @property
-    def finalists(self) -> list[Row]:
+    def finalists(self) -> list[RankedTrial]:
         return [row for row in self.rows if row.rung == self.rungs]
 
 
@@ -76,7 +76,7 @@ def make_outcome(
     finalists: Sequence[Trial],
     budget: float | None,
     left_out: Sequence[str],
-) -> Outcome:
+) -> SearchOutcome:
     rungs = max(reached.values())
     tried = [trial for trial in trials if trial.candidate.name in reached]
     standings = {trial.candidate.name: Standing.of(trial, budget) for trial in tried}
@@ -84,7 +84,7 @@ def make_outcome(
     chosen, why = choose(last, budget)
     front = dict(zip(finalists, fronts([(s.validation, s.mib) for s in last]), strict=True))
     rows = [
-        Row(
+        RankedTrial(
             trial,
             standings[trial.candidate.name],
             reached[trial.candidate.name],
@@ -97,7 +97,7 @@ def make_outcome(
     never = [t.label for t in trials if not t.started]
     no_time = [f"there was no time for {'; '.join(never)}"] if never else []
     not_tried = [*no_time, *left_out, *never_varied([t.candidate.config for t in tried])]
-    return Outcome(rows, rungs, budget, stored_config(finalists[chosen].path), why, not_tried)
+    return SearchOutcome(rows, rungs, budget, stored_config(finalists[chosen].path), why, not_tried)
 
 
 def choose(standings: Sequence[Standing], budget: float | None) -> tuple[int, str]:

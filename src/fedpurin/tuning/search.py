@@ -24,10 +24,10 @@ from fedpurin.config import Config
 from fedpurin.errors import ConfigError, EngineError, RunError
 from fedpurin.files import write_atomic
 from fedpurin.job import Job
-from fedpurin.runs.files import read_lines
+from fedpurin.runs.parsing import read_lines
 from fedpurin.tuning.candidates import Candidate, candidates
-from fedpurin.tuning.outcome import Outcome, make_outcome, ranked
-from fedpurin.tuning.trial import Follower, Limits, Trial
+from fedpurin.tuning.outcome import SearchOutcome, make_outcome, ranked
+from fedpurin.tuning.trial import Budget, SearchWatcher, Trial
 
 SHARE = 0.2  # held out for validation where the configuration holds out none
 FEWER = 3  # one in so many goes on to the next rung
@@ -42,8 +42,8 @@ def tune(
     *,
     budget_mib: float | None = None,
     minutes: float | None = None,
-    follower: Follower | None = None,
-) -> Outcome:
+    watcher: SearchWatcher | None = None,
+) -> SearchOutcome:
     """Search method and settings for this configuration's data and model; `out` is the folder of the search.
 
     `budget_mib`: MiB per client, both ways, for a whole run. `minutes`: of searching. Called again with the
@@ -53,7 +53,7 @@ def tune(
     listed, left_out = candidates(config)
     folder = Path(out)
     _claim(folder, listed, budget_mib, minutes)
-    search = Search(folder, listed, budget_mib, minutes, follower or Follower())
+    search = Search(folder, listed, budget_mib, minutes, watcher or SearchWatcher())
     search.run()
     reasons = [
         f"{t.label}: {search.failed[name]}"
@@ -112,7 +112,7 @@ class Search:
     listed: list[Candidate]
     budget: float | None
     minutes: float | None
-    follower: Follower
+    watcher: SearchWatcher
     trials: list[Trial] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=dict)  # the last rung of each trial, from 1
     finalists: list[Trial] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Search:
         """Run one rung; those of its trials that go on to the next, or that are the finalists."""
         ends = None if self.minutes is None else 60 * self.minutes * rung / of
         done: list[Trial] = []
-        self.follower.rung_begun(rung, of, until, len(in_play))
+        self.watcher.rung_begun(rung, of, until, len(in_play))
         for place, trial in enumerate(in_play, start=1):
             line = self._line(trial, until)
             if line is None:
@@ -159,13 +159,13 @@ class Search:
         return next((line for line in self._journal() if (line["trial"], line["until"]) == names), None)
 
     def _advance(self, trial: Trial, rung: int, until: int, place: int, of: int) -> dict[str, Any]:
-        self.follower.trial_begun(trial, place, of)
+        self.watcher.trial_begun(trial, place, of)
         began = time.monotonic()
         left = None if self.minutes is None else began + max(60 * self.minutes - self._spent(), 0.0)
         failed = ""
         try:
             if trial.may_go_on(self.budget):
-                trial.advance(until, Limits(self.budget, left), self.follower)
+                trial.advance(until, Budget(self.budget, left), self.watcher)
         except EngineError as problem:  # as when every client diverged: this candidate is no good
             failed = str(problem)
         line = {
@@ -174,7 +174,7 @@ class Search:
         }  # fmt: skip
         with (self.folder / JOURNAL).open("a") as file:
             file.write(json.dumps(line) + "\n")
-        self.follower.trial_done(trial, failed)
+        self.watcher.trial_done(trial, failed)
         return line
 
     def _journal(self) -> Iterator[dict[str, Any]]:

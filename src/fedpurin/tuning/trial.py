@@ -59,7 +59,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Budget:
     mib: float | None = None  # per client, for a whole run
     ends: float | None = None  # on time.monotonic()
 
@@ -70,25 +70,25 @@ class Limits:
 class Pacer(Watcher):
     """Pauses a run at a round, when the budget does not pay another one, or when the time is over."""
 
-    def __init__(self, trial: Trial, until: int, limits: Limits, follower: Follower) -> None:
-        self.trial, self.until, self.limits, self.follower = trial, until, limits, follower
+    def __init__(self, trial: Trial, until: int, budget: Budget, watcher: SearchWatcher) -> None:
+        self.trial, self.until, self.budget, self.watcher = trial, until, budget, watcher
 
     def round_begun(self, t: int, of: int, asked: int) -> None:
-        if t > self.until or (t > 1 and self.limits.time_is_over()):
+        if t > self.until or (t > 1 and self.budget.time_is_over()):
             raise Paused
-        if t > LEAST_ROUNDS and not self.trial.may_go_on(self.limits.mib):
+        if t > LEAST_ROUNDS and not self.trial.may_go_on(self.budget.mib):
             raise Paused
 
     def client_done(self, t: int, client: int, done: int, total: int) -> None:
-        self.follower.client_done(self.trial, t, self.until, done, total)
+        self.watcher.client_done(self.trial, t, self.until, done, total)
 
     def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
         if not record.get("final"):
-            self.follower.round_done(self.trial, record, self.until)
+            self.watcher.round_done(self.trial, record, self.until)
 
 
-class Follower:
-    """Watches a search; the defaults do nothing."""
+class SearchWatcher:
+    """Follows a search; the defaults do nothing."""
 
     def rung_begun(self, rung: int, of: int, rounds: int, trials: int) -> None: ...
 
@@ -131,9 +131,9 @@ class Trial:
 
     # Going on
 
-    def advance(self, until: int, limits: Limits, follower: Follower) -> None:
-        """Go on to the end of this round, or as far as the limits allow."""
-        pacer = Pacer(self, until, limits, follower)
+    def advance(self, until: int, budget: Budget, watcher: SearchWatcher) -> None:
+        """Go on to the end of this round, or as far as the budget allow."""
+        pacer = Pacer(self, until, budget, watcher)
         try:
             if self.started:
                 api.resume(self.path, pacer)

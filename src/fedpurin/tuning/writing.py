@@ -6,18 +6,18 @@ from pathlib import Path
 
 from fedpurin.files import write_atomic
 from fedpurin.report.page import Extra, write_report
-from fedpurin.tuning.outcome import Outcome
+from fedpurin.tuning.outcome import SearchOutcome
 
 RECOMMENDED, PAGE = "recommended.toml", "report.html"
 
 
-def write_recommended(outcome: Outcome, folder: Path) -> Path:
+def write_recommended(outcome: SearchOutcome, folder: Path) -> Path:
     """A configuration that `fedpurin run` takes as it is, with what it promises in comments."""
     write_atomic(folder / RECOMMENDED, recommended_toml(outcome))
     return folder / RECOMMENDED
 
 
-def recommended_toml(outcome: Outcome) -> str:
+def recommended_toml(outcome: SearchOutcome) -> str:
     s = outcome.recommended.standing
     asked = outcome.recommended.trial.planned
     lines = [
@@ -34,7 +34,7 @@ def recommended_toml(outcome: Outcome) -> str:
     return "".join(f"# {line}\n" for line in lines) + outcome.config.to_toml()
 
 
-def write_page(outcome: Outcome, folder: Path) -> Path:
+def write_page(outcome: SearchOutcome, folder: Path) -> Path:
     """The report of the finalists, with the choice, who left before, and what was not tried.
 
     Runs that stopped early are not drawn beside whole ones: their accuracy is that of a beginner.

@@ -98,9 +98,9 @@ def _from_inline_mask(codes: v.Codes, head: h.Header) -> Decoded:
 
 def _strip_reserved(codes: v.Codes, head: h.Header) -> tuple[Bits, v.Codes]:
     present = codes.items != v.RESERVED[head.value_type]
-    found = int(np.count_nonzero(present))
-    if found != head.kept:
-        raise CorruptError(f"{found} values are not marked as left out where the header counts {head.kept}")
+    kept = int(np.count_nonzero(present))
+    if kept != head.kept:
+        raise CorruptError(f"{kept} values are not marked as left out where the header counts {head.kept}")
     return present, v.Codes(codes.items.take(np.flatnonzero(present)), codes.scales)
 
 
@@ -131,9 +131,9 @@ def _apply_difference(section: memoryview, base: Bytes, head: h.Header) -> Bits:
         bits[changed] = ~bits[changed]
     else:
         _expect_no_bytes(len(section))
-    found = int(np.count_nonzero(bits))
-    if found != head.critical:
-        raise CorruptError(f"the mask has {found} ones where the header counts {head.critical}")
+    ones = int(np.count_nonzero(bits))
+    if ones != head.critical:
+        raise CorruptError(f"the mask has {ones} ones where the header counts {head.critical}")
     return bits
 
 

@@ -180,11 +180,11 @@ def read(data: memoryview) -> Header:
 
 def check_address(header: Header, address: Address) -> None:
     for name in ("fingerprint", "d", "direction", "client", "round"):
-        found, wanted = getattr(header, name), getattr(address, name)
-        if found != wanted:
-            found, wanted = (x.hex() if isinstance(x, bytes) else x for x in (found, wanted))
+        carried, wanted = getattr(header, name), getattr(address, name)
+        if carried != wanted:
+            carried, wanted = (x.hex() if isinstance(x, bytes) else x for x in (carried, wanted))
             raise MismatchError(
-                f"the message is for {name} {found}, expected {wanted}; "
+                f"the message is for {name} {carried}, expected {wanted}; "
                 "both sides must run the same configuration and the same round"
             )
 

@@ -39,9 +39,9 @@ def read_bitmap(packed: Bytes, count: int, ones: int) -> Bits:
     if count % 8 and packed[-1] >> (count % 8):
         raise CorruptError("the unused bits of a bitmap's last byte are not 0")
     bits = unpack(packed, count)
-    found = int(np.count_nonzero(bits))
-    if found != ones:
-        raise CorruptError(f"a bitmap has {found} ones where the header counts {ones}")
+    counted = int(np.count_nonzero(bits))
+    if counted != ones:
+        raise CorruptError(f"a bitmap has {counted} ones where the header counts {ones}")
     return bits
 
 
@@ -54,13 +54,13 @@ class RicePlan:
     size: int
 
 
-def plan_rice(bits: Bits, n: int, below: int, known: Positions | None = None) -> RicePlan | None:
+def plan_rice(bits: Bits, n: int, below: int, set_positions: Positions | None = None) -> RicePlan | None:
     """The best Rice code of the n > 0 set bits, if it takes fewer than `below` bytes.
 
     With b low bits, n gaps that sum to s cost n * (b + 1) + sum(gap >> b) bits, and the sum is at least
     (s - n * (2^b - 1)) / 2^b. Sets so dense that even this bound saves less than a tenth are rejected
     without looking for their gaps; if they are random, the bitmap is shorter anyway.
-    `known` are the positions of the set bits, where the caller has them already.
+    `set_positions` are the positions of the set bits, where the caller has them already.
     """
     total = _last(bits) + 1 - n
     guess = max((total // n).bit_length() - 1, 0)
@@ -72,7 +72,7 @@ def plan_rice(bits: Bits, n: int, below: int, known: Positions | None = None) ->
         if _rice_size(n, b, least) >= (limit if best else 0.9 * limit):
             continue
         if gaps is None:
-            positions = np.flatnonzero(bits) if known is None else known
+            positions = np.flatnonzero(bits) if set_positions is None else set_positions
             gaps = np.diff(positions, prepend=np.int64(-1)) - 1
         size = _rice_size(n, b, total if b == 0 else int((gaps >> b).sum()))
         if size < limit:
@@ -85,8 +85,8 @@ def plan_rice(bits: Bits, n: int, below: int, known: Positions | None = None) ->
 def _last(bits: Bits) -> int:
     """The last set bit; in all but odd masks it is near the end."""
     tail = max(len(bits) - 4096, 0)
-    found = np.flatnonzero(bits[tail:])
-    return tail + int(found[-1]) if len(found) else int(np.flatnonzero(bits)[-1])
+    in_tail = np.flatnonzero(bits[tail:])
+    return tail + int(in_tail[-1]) if len(in_tail) else int(np.flatnonzero(bits)[-1])
 
 
 def _rice_size(n: int, low_bits: int, unary_zeros: int) -> int:

@@ -19,8 +19,8 @@ class Parts:
     def __init__(self, message: Message, d: int) -> None:
         """Check what only a programming error can get wrong: shapes, types, the all-or-nothing rule."""
         if message.values_nd.shape != (1, d) or message.values_nd.dtype != torch.float32:
-            found = f"{message.values_nd.dtype} {list(message.values_nd.shape)}"
-            raise ValueError(f"values must be float32 [1, {d}], not {found}")
+            given = f"{message.values_nd.dtype} {list(message.values_nd.shape)}"
+            raise ValueError(f"values must be float32 [1, {d}], not {given}")
         self.d = d
         self.values: npt.NDArray[np.float32] = message.values_nd.detach().cpu().numpy().reshape(d)
         self.critical = _bits(message.critical_nd, d)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
-from fedpurin.report.groups import Group, find, focus, tasks
 from fedpurin.report.marks import Axis, Band, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, find, focus, tasks
 from fedpurin.report.series import NO_ACCURACY, group_line, moment_control, moments_of, round_axis
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import percent, points

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.charts.cost import PAPER
-from fedpurin.report.groups import Group, focus_first
 from fedpurin.report.marks import Axis, Bars, Line, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, focus_first
 from fedpurin.report.series import NOTHING_SENT, bytes_per_round, mean_bytes, method_control, round_axis
 from fedpurin.report.style import HURT_COLOR, SECTION_COLORS, SECTION_LABELS
 from fedpurin.report.units import mib

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
-from fedpurin.report.groups import Group, focus_first
 from fedpurin.report.marks import Axis, Heat, Panel, Picture
+from fedpurin.report.run_groups import Group, focus_first
 from fedpurin.report.series import client_order
 from fedpurin.report.units import percent
 from fedpurin.runs.run import Run
-from fedpurin.runs.setting import setting
+from fedpurin.runs.same_setting import setting_of
 
 MAX_SPLITS = 6
 
@@ -38,7 +38,7 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
 
 def _split_name(run: Run) -> str:
-    alpha = setting(run.config).get("data.alpha")
+    alpha = setting_of(run.config).get("data.alpha")
     return f"seed {run.seed}" + (f", alpha {alpha}" if alpha is not None else "")
 
 

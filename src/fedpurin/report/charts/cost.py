@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.groups import Group, find, focus, rivals
 from fedpurin.report.marks import Axis, Bars, Dots, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, find, focus, rivals
 from fedpurin.report.series import NOTHING_SENT, mean_bytes
 from fedpurin.report.style import PAPER_COLOR, SECTION_COLORS, SECTION_LABELS
 from fedpurin.report.units import mib

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
 from fedpurin.report.charts.traffic import sends_nothing
-from fedpurin.report.groups import Group, last_name
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, last_name
 from fedpurin.report.series import NOTHING_SENT, group_mib
 from fedpurin.report.units import mib, percent
 from fedpurin.runs.run import VALIDATION
@@ -37,14 +37,14 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
     return Chart(view, [Control("samples", "Measured on", SAMPLES)], note)
 
 
-def traffic(group: Group) -> float:
+def whole_traffic(group: Group) -> float:
     """MiB per client of all rounds, both ways."""
     return float(group_mib(group)[-1])
 
 
 def front(groups: Sequence[Group]) -> list[Group]:
     """Those that no other beats, the cheapest first."""
-    points = {group.id: (group.last_mean(VALIDATION), traffic(group)) for group in groups}
+    points = {group.id: (group.last_mean(VALIDATION), whole_traffic(group)) for group in groups}
 
     def beaten(own: tuple[float, float]) -> bool:
         return any(p != own and p[0] >= own[0] and p[1] <= own[1] for p in points.values())
@@ -55,14 +55,14 @@ def front(groups: Sequence[Group]) -> list[Group]:
 def _picture(groups: Sequence[Group], samples: str) -> Picture:
     sending = [group for group in groups if group.sends]
     best = front(groups)
-    places = [traffic(group) for group in sending]
+    places = [whole_traffic(group) for group in sending]
     left, right = min(places) / 1.4, max(places) * 1.4
     marks: list[Mark] = [_steps([g for g in best if g.sends], samples, right)] if best[-1].sends else []
     for group in sending:
         hover = "%{y:.1%} for %{x:,.4~g} MiB"
         outline = "#222222" if group in best else ""
         dot = Dots(
-            [traffic(group)], [group.last_mean(samples)], group.label, group.color, group.marker,
+            [whole_traffic(group)], [group.last_mean(samples)], group.label, group.color, group.marker,
             size=15 if group in best else 10, outline=outline, in_legend=True, hover=hover,
         )  # fmt: skip
         marks.append(dot)
@@ -73,7 +73,7 @@ def _picture(groups: Sequence[Group], samples: str) -> Picture:
 
 
 def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
-    at = [(traffic(group), group.last_mean(samples)) for group in best]
+    at = [(whole_traffic(group), group.last_mean(samples)) for group in best]
     corners = [at[0]]
     for (_, low), (x, high) in pairwise(at):
         corners += [(x, low), (x, high)]
@@ -83,7 +83,9 @@ def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
 
 
 def _sentence(groups: Sequence[Group]) -> str:
-    told = [f"{g.label} ({percent(g.last_mean(VALIDATION))} for {mib(traffic(g))})" for g in front(groups)]
+    told = [
+        f"{g.label} ({percent(g.last_mean(VALIDATION))} for {mib(whole_traffic(g))})" for g in front(groups)
+    ]
     return f"On the front, from the cheapest to the most accurate: {'; '.join(told)}."
 
 
@@ -101,7 +103,7 @@ def _table(groups: Sequence[Group]) -> Table:
         cells = {
             "validation": f"{100 * group.last_mean(VALIDATION):.2f}",
             "test": f"{100 * group.last_mean('trained'):.2f}",
-            "mib": f"{traffic(group):.3g}",
+            "mib": f"{whole_traffic(group):.3g}",
             "rounds": str(group.rounds),
             "front": "yes" if group in best else "",
         }

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.groups import Group, focus
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture, Shade
+from fedpurin.report.run_groups import Group, focus
 from fedpurin.report.series import Gains, gains, moment_control, moments_of
 from fedpurin.report.style import HURT_COLOR, MOMENT_LABELS
 from fedpurin.report.units import points

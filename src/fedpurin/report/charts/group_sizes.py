@@ -8,8 +8,8 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.collaboration import collaborator_counts, has_groups
-from fedpurin.report.groups import Group
 from fedpurin.report.marks import Axis, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group
 from fedpurin.report.series import group_line, round_axis
 from fedpurin.runs.run import Floats, row_means
 

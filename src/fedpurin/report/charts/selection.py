@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.groups import Group, focus_first
 from fedpurin.report.marks import Axis, Bars, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, focus_first
 from fedpurin.report.series import method_control, short_names
 from fedpurin.report.units import percent
 from fedpurin.runs.run import Floats, Run

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
-from fedpurin.report.groups import Group, focus, rivals
 from fedpurin.report.marks import Axis, Line, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, focus, rivals
 from fedpurin.report.series import (
     NO_ACCURACY,
     NOTHING_SENT,

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
 from fedpurin.report.charts.traffic import accuracy_line, sends_nothing
-from fedpurin.report.groups import Group, focus, last_name, task_names, tasks
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, focus, last_name, task_names, tasks
 from fedpurin.report.series import NO_ACCURACY, NOTHING_SENT, group_mib, moment_control, moments_of
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import percent

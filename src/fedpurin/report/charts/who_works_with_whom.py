@@ -9,8 +9,8 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
 from fedpurin.report.collaboration import Collaboration, collaboration, collaborator_counts, has_groups
-from fedpurin.report.groups import Group, focus_first
 from fedpurin.report.marks import Axis, Dots, Heat, Line, Mark, Panel, Picture, Text
+from fedpurin.report.run_groups import Group, focus_first
 from fedpurin.report.units import percent
 from fedpurin.runs.run import Floats, Run, row_means
 

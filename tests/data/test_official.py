@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpurin.data import reading
+from fedpurin.data import official as reader
 from fedpurin.data.catalog import CIFAR_10, CIFAR_100, FASHION_MNIST, NAMES
 from fedpurin.errors import DataError
 
 
 def test_images_and_labels_come_out_as_they_went_in(tiny, tmp_path):
     tiny.write(tmp_path)
-    found = reading.read(tiny.source, tmp_path)
+    found = reader.read(tiny.source, tmp_path)
     np.testing.assert_array_equal(found.train_x, tiny.x["train"])
     np.testing.assert_array_equal(found.test_x, tiny.x["test"])
     assert found.train_y.tolist() == [0, 1, 2, 2, 1, 0]
@@ -26,35 +26,25 @@ def test_images_and_labels_come_out_as_they_went_in(tiny, tmp_path):
     assert found.train_y.dtype == np.int64
 
 
-def test_labels_alone_are_the_same_labels(tiny, tmp_path):
-    tiny.write(tmp_path)
-    train_y, test_y = reading.read_labels(tiny.source, tmp_path)
-    assert train_y.tolist() == tiny.y["train"].tolist()
-    assert test_y.tolist() == tiny.y["test"].tolist()
-
-
 def test_the_data_directory_may_be_the_folder_itself(tiny, tmp_path):
     folder = tiny.write(tmp_path)
-    assert reading.read(tiny.source, folder).train_y.tolist() == tiny.y["train"].tolist()
+    assert reader.read(tiny.source, folder).train_y.tolist() == tiny.y["train"].tolist()
 
 
 @pytest.mark.parametrize("prefix", ["", "./"])
 def test_an_archive_reads_like_the_unpacked_folder(tiny_cifar, tmp_path, prefix):
     (tmp_path / "tiny.tar.gz").write_bytes(tiny_cifar.archive(prefix, {"tiny-folder/readme.html": b"hello"}))
-    found = reading.read(tiny_cifar.source, tmp_path)
+    found = reader.read(tiny_cifar.source, tmp_path)
     np.testing.assert_array_equal(found.train_x, tiny_cifar.x["train"])
     assert found.train_y.tolist() == tiny_cifar.y["train"].tolist()
-    assert [y.tolist() for y in reading.read_labels(tiny_cifar.source, tmp_path)] == [
-        tiny_cifar.y["train"].tolist(),
-        tiny_cifar.y["test"].tolist(),
-    ]
+    assert found.test_y.tolist() == tiny_cifar.y["test"].tolist()
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.tar.gz"]  # nothing was extracted
 
 
 def test_an_archive_counts_although_an_empty_folder_is_there(tiny_cifar, tmp_path):
     (tmp_path / "tiny-folder").mkdir()
     (tmp_path / "tiny.tar.gz").write_bytes(tiny_cifar.archive())
-    assert reading.read(tiny_cifar.source, tmp_path).test_y.tolist() == tiny_cifar.y["test"].tolist()
+    assert reader.read(tiny_cifar.source, tmp_path).test_y.tolist() == tiny_cifar.y["test"].tolist()
 
 
 def first_file(tiny) -> str:
@@ -82,7 +72,7 @@ def test_a_broken_file_gets_one_line_with_path_and_remedy(tiny, tmp_path, fault)
     damage, expected = BROKEN[fault]
     damage(tiny, path)
     with pytest.raises(DataError, match=expected) as caught:
-        reading.read(tiny.source, tmp_path)
+        reader.read(tiny.source, tmp_path)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "fedpurin data get tiny" in message
@@ -90,15 +80,15 @@ def test_a_broken_file_gets_one_line_with_path_and_remedy(tiny, tmp_path, fault)
     assert "\n" not in message
 
 
-def test_labels_alone_of_a_cut_or_missing_file_are_refused(tiny, tmp_path):
+def test_a_cut_or_missing_file_of_labels_is_refused(tiny, tmp_path):
     folder = tiny.write(tmp_path)
     path = next(folder / n for n in tiny.contents if "images" not in n)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"cut short|holds \d+ bytes, expected \d+"):
-        reading.read_labels(tiny.source, tmp_path)
+        reader.read(tiny.source, tmp_path)
     path.unlink()
     with pytest.raises(DataError, match="is missing"):
-        reading.read_labels(tiny.source, tmp_path)
+        reader.read(tiny.source, tmp_path)
 
 
 def test_one_changed_pixel_is_noticed(tiny, tmp_path):
@@ -107,7 +97,7 @@ def test_one_changed_pixel_is_noticed(tiny, tmp_path):
     content[-1] ^= 1
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else bytes(content))
     with pytest.raises(DataError, match="not the official file"):
-        reading.read(tiny.source, tmp_path)
+        reader.read(tiny.source, tmp_path)
 
 
 def test_an_idx_file_of_other_dimensions_is_refused(tiny_idx, tmp_path):
@@ -116,15 +106,14 @@ def test_an_idx_file_of_other_dimensions_is_refused(tiny_idx, tmp_path):
     content[11], content[15] = 3, 2  # height and width exchanged: as many bytes
     path.write_bytes(gzip.compress(content))
     with pytest.raises(DataError, match=r"does not start like an idx file of \(6, 2, 3\)"):
-        reading.read(tiny_idx.source, tmp_path)
+        reader.read(tiny_idx.source, tmp_path)
 
 
 def test_a_label_beyond_the_classes_is_refused(tiny, tmp_path):
     tiny.write(tmp_path)
     source = tiny.with_source(classes=("a", "b")).source  # the files hold label 2
-    for reader in (reading.read, reading.read_labels):
-        with pytest.raises(DataError, match="has label 2, expected 0 to 1"):
-            reader(source, tmp_path)
+    with pytest.raises(DataError, match="has label 2, expected 0 to 1"):
+        reader.read(source, tmp_path)
 
 
 def test_a_gzip_bomb_costs_no_memory(tiny_idx, tmp_path):
@@ -152,7 +141,7 @@ def test_a_member_of_an_archive_chooses_no_path(tiny_cifar, tmp_path, name):
     root.mkdir()
     (root / "tiny.tar.gz").write_bytes(tiny_cifar.archive(extra={name: b"evil"}))
     before = sorted(tmp_path.rglob("*"))
-    assert reading.read(tiny_cifar.source, root).train_y.tolist() == tiny_cifar.y["train"].tolist()
+    assert reader.read(tiny_cifar.source, root).train_y.tolist() == tiny_cifar.y["train"].tolist()
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -166,14 +155,14 @@ def test_a_member_that_is_no_file_is_refused(tiny_cifar, tmp_path, kind):
         member.type, member.linkname = kind, str(secret)
         tar.addfile(member)
     with pytest.raises(DataError, match=r"test.bin holds 0 bytes"):
-        reading.read(tiny_cifar.source, tmp_path)
+        reader.read(tiny_cifar.source, tmp_path)
 
 
 def refused_with_peak(tiny, root: Path) -> tuple[str, int]:
     tracemalloc.start()
     try:
         with pytest.raises(DataError) as caught:
-            reading.read(tiny.source, root)
+            reader.read(tiny.source, root)
         return str(caught.value), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -191,14 +180,14 @@ def test_a_broken_archive_is_refused(tiny_cifar, tmp_path):
     ):
         archive.write_bytes(content)
         with pytest.raises(DataError, match=expected):
-            reading.read(tiny_cifar.source, tmp_path)
+            reader.read(tiny_cifar.source, tmp_path)
 
 
 def test_check_names_every_file_and_its_fault(tiny, tmp_path):
     folder = tiny.write(tmp_path)
-    assert [c.ok for c in reading.check_source(tiny.source, tmp_path)] == [True] * len(tiny.contents)
+    assert [c.ok for c in reader.check_source(tiny.source, tmp_path)] == [True] * len(tiny.contents)
     (folder / first_file(tiny)).unlink()
-    found = reading.check_source(tiny.source, tmp_path)
+    found = reader.check_source(tiny.source, tmp_path)
     assert [c.ok for c in found] == [False] + [True] * (len(tiny.contents) - 1)
     assert found[0].file == str(folder / first_file(tiny))
     assert "is missing" in found[0].message
@@ -207,23 +196,23 @@ def test_check_names_every_file_and_its_fault(tiny, tmp_path):
 def test_check_of_an_archive(tiny_cifar, tmp_path):
     archive = tmp_path / "tiny.tar.gz"
     archive.write_bytes(tiny_cifar.archive())
-    assert [c.ok for c in reading.check_source(tiny_cifar.source, tmp_path)] == [True] * 3
+    assert [c.ok for c in reader.check_source(tiny_cifar.source, tmp_path)] == [True] * 3
     archive.write_bytes(b"no")
-    found = reading.check_source(tiny_cifar.source, tmp_path)
+    found = reader.check_source(tiny_cifar.source, tmp_path)
     assert [(c.file, c.ok) for c in found] == [(str(archive), False)]
 
 
 def test_the_argument_goes_before_the_environment_and_that_before_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDPURIN_DATA", str(tmp_path / "environment"))
-    assert reading.resolve_data_dir(tmp_path / "argument") == tmp_path / "argument"
-    assert reading.resolve_data_dir() == tmp_path / "environment"
+    assert reader.resolve_data_dir(tmp_path / "argument") == tmp_path / "argument"
+    assert reader.resolve_data_dir() == tmp_path / "environment"
     monkeypatch.delenv("FEDPURIN_DATA")
-    assert "fedpurin" in str(reading.resolve_data_dir())
+    assert "fedpurin" in str(reader.resolve_data_dir())
 
 
 def test_an_unknown_name_lists_the_accepted_ones():
     with pytest.raises(DataError, match=r"unknown data set 'notes.txt'.*fashion-mnist-mini.*cifar-100"):
-        reading.labels("notes.txt")
+        reader.check("notes.txt")
 
 
 def test_the_table_describes_the_published_sizes():
@@ -236,5 +225,5 @@ def test_the_table_describes_the_published_sizes():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_official_files_are_recognised(name, official):
-    found = reading.check(name, official(name))
+    found = reader.check(name, official(name))
     assert [c.message for c in found if not c.ok] == []

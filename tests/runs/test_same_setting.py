@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedpurin.cli.show import results_table
 from fedpurin.config import Config
-from fedpurin.runs.setting import cell_key, config_of, describe, differences, seeds, setting_key
+from fedpurin.runs.same_setting import cell_key, config_of, describe_setting, differences, seeds, setting_key
 
 OLD_FLAT_METHOD = {  # what config.toml and the store held for every method before settings moved to methods
     "tau": 0.5, "beta": 30, "score": "gradient", "hessian": False, "gradient_dtype": "float16",
@@ -97,7 +97,7 @@ def test_auto_and_the_type_that_it_stands_for_are_one_setting(method: str, meant
     other = table(method, wire={"values": "int8"})
     assert setting_key(other) != setting_key(auto)
     assert cell_key(other) != cell_key(auto)
-    assert describe(auto, ["wire.values"]) == f" (values {meant})"
+    assert describe_setting(auto, ["wire.values"]) == f" (values {meant})"
 
 
 def test_an_old_file_and_its_configuration_have_one_key() -> None:
@@ -114,8 +114,8 @@ def test_a_seed_of_its_own_makes_another_cell_unless_it_is_the_common_one() -> N
 def test_differences_are_named_with_the_methods_own_first() -> None:
     tables = [table(), table(method={"tau": 0.2}, data={"alpha": 0.5})]
     assert differences(tables) == ["method.tau", "data.alpha"]
-    assert describe(tables[1], differences(tables)) == " (tau 0.2, alpha 0.5)"
-    assert describe(tables[1], differences([table(), table(run={"seed": 2})])) == ""
+    assert describe_setting(tables[1], differences(tables)) == " (tau 0.2, alpha 0.5)"
+    assert describe_setting(tables[1], differences([table(), table(run={"seed": 2})])) == ""
 
 
 def write_run(path: Path, config: dict[str, Any], accuracy: float) -> Path:

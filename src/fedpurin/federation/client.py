@@ -16,13 +16,14 @@ from fedpurin.federation.cluster import SiteProcesses
 from fedpurin.federation.keys import SiteKeys, load_site_keys
 from fedpurin.federation.launch import new_lines
 from fedpurin.federation.preflight import check_server, is_loopback, split_address
-from fedpurin.federation.progress import Console, describe_site, say, stoppable
+from fedpurin.federation.printing import Console, describe_site, say
+from fedpurin.stopping import stoppable
 
 POLL_SECONDS = 0.2
 INTERRUPTED = 130
 
 
-def client(
+def take_part(
     *,
     state: Path,
     console: Console,
@@ -46,7 +47,11 @@ def client(
     settings = SiteSettings(
         number, str(state.resolve()), data, allow=allow, limits=agreed, keep_messages=keep_messages
     )
-    with stoppable(), alone(state), SiteProcesses(state / "node", address, settings, keys) as processes:
+    with (
+        stoppable(),
+        only_client_of(state),
+        SiteProcesses(state / "node", address, settings, keys) as processes,
+    ):
         say(console, f"client {number} reports to {address} and waits for work; state is kept in {state}")
         say(console, "Ctrl-C stops it; started again with the same --state it goes on where it was")
         try:
@@ -98,7 +103,7 @@ def _checked_data(data: str) -> str:
 
 
 @contextlib.contextmanager
-def alone(state: Path) -> Iterator[None]:
+def only_client_of(state: Path) -> Iterator[None]:
     """Two clients on one state directory would spoil each other's memory."""
     descriptor = os.open(state / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -19,7 +19,7 @@ from typing import Any
 from fedpurin.config import PYTHON, Config
 from fedpurin.errors import ConfigError
 
-Table = Mapping[str, Any]  # {section: {key: value}}
+ConfigTable = Mapping[str, Any]  # {section: {key: value}}
 SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
 SAME_AS_SEED = -1  # of the last three: as run.seed
 # Where and how fast something runs does not change its bytes.
@@ -60,27 +60,27 @@ def _method(name: str) -> Any:
 
 @lru_cache
 def _defaults(method: str) -> dict[str, Any]:
-    known = method_settings(method)
-    base = _standard() if known is None else _standard().updated({"run": {"method": method}})
+    accepted = method_settings(method)
+    base = _standard() if accepted is None else _standard().updated({"run": {"method": method}})
     table = {
         name: value
         for name, value in flattened(base.as_dict()).items()
-        if not name.startswith("method.") or (known is not None and name.partition(".")[2] in known)
+        if not name.startswith("method.") or (accepted is not None and name.partition(".")[2] in accepted)
     }
     return table | {"wire.values": str(getattr(_method(method), "value_type", "float32"))}  # what auto means
 
 
-def setting(config: Table) -> dict[str, Any]:
+def setting_of(config: ConfigTable) -> dict[str, Any]:
     """Everything that decides the numbers but the seeds, flat: {"method.tau": 0.5, ...}."""
     return {name: value for name, value in relevant(config).items() if name not in SEEDS}
 
 
-def setting_key(config: Table) -> Hashable:
+def setting_key(config: ConfigTable) -> Hashable:
     """Equal for runs that are seeds of one experiment."""
-    return tuple(sorted((name, repr(value)) for name, value in setting(config).items()))
+    return tuple(sorted((name, repr(value)) for name, value in setting_of(config).items()))
 
 
-def seeds(config: Table) -> dict[str, int]:
+def seeds(config: ConfigTable) -> dict[str, int]:
     """The seeds of split, initial model and order of samples, each resolved."""
     run = config.get("run", {})
     common = int(run.get("seed", _standard().run.seed))
@@ -88,24 +88,24 @@ def seeds(config: Table) -> dict[str, int]:
     return {name: common if seed == SAME_AS_SEED else seed for name, seed in own.items()}
 
 
-def relevant(config: Table) -> dict[str, Any]:
+def relevant(config: ConfigTable) -> dict[str, Any]:
     """What decides the numbers, flat; seeds that follow run.seed are left out."""
     method = method_of(config)
-    known = method_settings(method)
+    accepted = method_settings(method)
     table = _defaults(method) | flattened(config)
     if table["wire.values"] == "auto":
         table["wire.values"] = _defaults(method)["wire.values"]
     foreign = {
         name
         for name in table
-        if known is not None and name.startswith("method.") and name.partition(".")[2] not in known
+        if accepted is not None and name.startswith("method.") and name.partition(".")[2] not in accepted
     }
     following = {name for name in SEEDS[1:] if table.get(name) in (SAME_AS_SEED, table["run.seed"])}
     dropped = IRRELEVANT | foreign | following | set(unread(table))
     return {name: value for name, value in table.items() if name not in dropped}
 
 
-def unread(table: Table) -> dict[str, str]:
+def unread(table: ConfigTable) -> dict[str, str]:
     """Settings of a flat table that do nothing there, each with the one that makes it pointless."""
     idle: dict[str, str] = {}
 
@@ -134,11 +134,11 @@ def unread(table: Table) -> dict[str, str]:
     return idle
 
 
-def method_of(config: Table) -> str:
+def method_of(config: ConfigTable) -> str:
     return str(config.get("run", {}).get("method", _standard().run.method))
 
 
-def flattened(config: Table) -> dict[str, Any]:
+def flattened(config: ConfigTable) -> dict[str, Any]:
     flat = {}
     for section, table in config.items():
         for key, value in table.items() if isinstance(table, Mapping) else [("", table)]:
@@ -146,9 +146,9 @@ def flattened(config: Table) -> dict[str, Any]:
     return flat
 
 
-def differences(configs: Sequence[Table]) -> list[str]:
+def differences(configs: Sequence[ConfigTable]) -> list[str]:
     """The settings in which these configurations are not all alike, the method's own first."""
-    flat = [setting(config) for config in configs]
+    flat = [setting_of(config) for config in configs]
     names = {name for table in flat for name in table}
     defaults = [_defaults(method_of(config)) for config in configs]
     differing = [
@@ -160,21 +160,23 @@ def differences(configs: Sequence[Table]) -> list[str]:
     return sorted(differing, key=lambda name: (not name.startswith("method."), name))
 
 
-def describe(config: Table, names: Iterable[str]) -> str:
+def describe_setting(config: ConfigTable, names: Iterable[str]) -> str:
     """ " (tau 0.2, alpha 0.5)": what sets a configuration apart; "" where nothing does."""
-    own = setting(config)
+    own = setting_of(config)
     shown = [f"{name.partition('.')[2]} {own[name]}" for name in names if name in own]
     return f" ({', '.join(shown[:SHOWN_DIFFERENCES])})" if shown else ""
 
 
-def labels(configs: Sequence[Table], *, hidden: Sequence[str] = (), always: Sequence[str] = ()) -> list[str]:
+def labels(
+    configs: Sequence[ConfigTable], *, hidden: Sequence[str] = (), always: Sequence[str] = ()
+) -> list[str]:
     """Each one's method and what sets it apart from others of the same method: "FedPURIN (tau 0.2)"."""
     texts = []
     for config in configs:
         rivals = [other for other in configs if method_of(other) == method_of(config)]
         names = dict.fromkeys([*differences(rivals), *always])
         shown = [name for name in names if name not in hidden]
-        texts.append(method_label(method_of(config)) + describe(config, shown))
+        texts.append(method_label(method_of(config)) + describe_setting(config, shown))
     return texts
 
 
@@ -190,7 +192,7 @@ class Cell:
         return cell_key(self.config)
 
 
-def cell_key(config: Config | Table) -> str:
+def cell_key(config: Config | ConfigTable) -> str:
     """Readable, and the same for the same numbers: FedAvg's key does not depend on beta.
 
     Only what is not at its default enters the hash, so that a setting added later changes no key.
@@ -203,7 +205,7 @@ def _config_key(config: Config) -> str:
     return _table_key(config.as_dict())
 
 
-def _table_key(table: Table) -> str:
+def _table_key(table: ConfigTable) -> str:
     flat, defaults = relevant(table), _defaults(method_of(table))
     unusual = {k: v for k, v in flat.items() if repr(v) != repr(defaults.get(k))}
     digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:10]
@@ -213,14 +215,14 @@ def _table_key(table: Table) -> str:
     return f"{method_of(table)}-{dataset}-a{alpha:g}-{run}-{digest}"
 
 
-def config_of(table: Table) -> Config:
+def config_of(table: ConfigTable) -> Config:
     """The configuration a record was made with, without what its method, or this version, does not know."""
-    known = method_settings(method_of(table))
+    accepted = method_settings(method_of(table))
     sections = _standard().as_dict()
     read = {
         section: {key: value for key, value in values.items() if key in sections[section]}
         for section, values in table.items()
         if section in sections
     }
-    own = {k: v for k, v in table.get("method", {}).items() if known is None or k in known}
+    own = {k: v for k, v in table.get("method", {}).items() if accepted is None or k in accepted}
     return _standard().updated({**read, "method": own})

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.chart import Column, Row, Table
-from fedpurin.report.groups import Group, find, focus, last_name, rivals, tasks
+from fedpurin.report.run_groups import Group, find, focus, last_name, rivals, tasks
 from fedpurin.report.series import gains
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import duration, mib, percent, points
-from fedpurin.runs.setting import setting
+from fedpurin.runs.same_setting import setting_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _setting_card(groups: Sequence[Group]) -> Card:
 
 
 def _data(config: dict[str, Any]) -> str:
-    counts = setting(config)
+    counts = setting_of(config)
     name, alpha = str(counts.get("data.dataset", "unknown data")), counts.get("data.alpha")
     return name if alpha is None else f"{name}, alpha {alpha}"
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
-from fedpurin.reproduce.recipes import Column, Recipe, Row
+from fedpurin.reproduce.recipes import Column, Recipe, Variant
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.source import Source, column_label, dataset_label
-from fedpurin.reproduce.store import Record
 
 LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
 LINE_DASHES = ("-", "--", "-.", ":")
@@ -92,8 +92,8 @@ def _legend_columns(labels: Sequence[str], panels: int) -> int:
 
 def _bar_heights(source: Source, recipe: Recipe, column: Column) -> dict[str, list[float]]:
     rows = recipe.chosen_rows(source.request)
-    found = {row.id: [r.best() for r in source.records(recipe, row, column)] for row in rows}
-    return {name: values for name, values in found.items() if values}
+    heights = {row.id: [r.best() for r in source.records(recipe, row, column)] for row in rows}
+    return {name: values for name, values in heights.items() if values}
 
 
 def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column]) -> None:
@@ -166,12 +166,12 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
         return save(figure, out, figure_name(recipe.name.removeprefix("figure-"), source))
 
 
-def rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Row]:
+def rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Variant]:
     return [row for row in recipe.chosen_rows(source.request) if source.records(recipe, row, column)]
 
 
 def _line(
-    axis: Any, records: Sequence[Record], row: Row, place: int, moment: str, *, by_method: bool
+    axis: Any, records: Sequence[Record], row: Variant, place: int, moment: str, *, by_method: bool
 ) -> None:
     length = min(record.done for record in records)
     values_st = np.array([100 * record.curve(moment)[:length] for record in records])

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedpurin.reproduce.markup import Entry, Item, Table, rank_columns
-from fedpurin.reproduce.recipes import Recipe, Row
+from fedpurin.reproduce.markup import Entry, Item, MarkupTable, rank_columns
+from fedpurin.reproduce.recipes import Recipe, Variant
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.source import (
     INTERVAL,
     Source,
+    best_entry,
     column_label,
-    entry,
     gap_text,
     noise_note,
     scale_text,
@@ -20,12 +21,11 @@ from fedpurin.reproduce.source import (
     spread,
 )
 from fedpurin.reproduce.stats import LAST, best_window, paired, paired_best
-from fedpurin.reproduce.store import Record
 
 MOMENTS = {"upload": "as uploaded", "trained": "after training", "merged": "after merging"}
 
 
-def accuracy_table(source: Source, recipe: Recipe, kind: str) -> Table:
+def accuracy_table(source: Source, recipe: Recipe, kind: str) -> MarkupTable:
     """Rows of a recipe over its columns; `kind` names the paper's table, "" where it has none."""
     columns, rows = recipe.columns(source.request), []
     seen: list[Record] = []
@@ -35,7 +35,7 @@ def accuracy_table(source: Source, recipe: Recipe, kind: str) -> Table:
             records = source.records(recipe, row, column)
             seen += records
             expected = source.paper.number(kind, row.id, *column) if kind else None
-            items.append(entry(records, expected))
+            items.append(best_entry(records, expected))
         rows.append(items)
     rows = rank_columns(rows)
     entries = [item for row in rows for item in row if isinstance(item, Entry)]
@@ -47,10 +47,10 @@ def accuracy_table(source: Source, recipe: Recipe, kind: str) -> Table:
     if any(e.note for e in entries):
         notes.append("† unfinished: best of the rounds so far, not ranked.")
     header = ["", *(column_label(column) for column in columns)]
-    return Table("Accuracy in percent.", header, rows, notes)
+    return MarkupTable("Accuracy in percent.", header, rows, notes)
 
 
-def paired_table(source: Source, recipe: Recipe) -> Table:
+def paired_table(source: Source, recipe: Recipe) -> MarkupTable:
     """FedPURIN minus each other method, at three moments; every row over the same clients."""
     rows: list[list[Item]] = []
     own, seen = recipe.row("fedpurin"), []
@@ -72,10 +72,10 @@ def paired_table(source: Source, recipe: Recipe) -> Table:
         noise_note(source, seen),
     ]
     header = ["", *MOMENTS.values(), "up to round", "seeds", "clients"]
-    return Table("Paired differences.", header, rows, notes)
+    return MarkupTable("Paired differences.", header, rows, notes)
 
 
-def windows_table(source: Source, recipe: Recipe) -> Table:
+def windows_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Last ten rounds beside each method's own best ten, because some methods peak early."""
     rows: list[list[Item]] = []
     own = recipe.row("fedpurin")
@@ -110,20 +110,22 @@ def windows_table(source: Source, recipe: Recipe) -> Table:
         "consecutive ones (picked on test data). Last column: FedPURIN's best ten minus the other's, "
         f"after training, percentage points; {INTERVAL}. {scale_text(source, recipe)}"
     ]
-    return Table("Windows of ten rounds.", [*header, "FedPURIN − this, best tens"], rank_columns(rows), notes)
+    return MarkupTable(
+        "Windows of ten rounds.", [*header, "FedPURIN − this, best tens"], rank_columns(rows), notes
+    )
 
 
-def options_table(source: Source, recipe: Recipe) -> Table:
+def options_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Controls and switches: accuracy at each moment, KiB, kept share, difference from the first row."""
     column, first = recipe.columns(source.request)[0], recipe.rows[0]
     seen: list[Record] = []
 
-    def items(row: Row, records: list[Record]) -> list[Item]:
+    def items(row: Variant, records: list[Record]) -> list[Item]:
         seen.extend(records)
         kib = [Entry(1024 * mean_mib(records, way)) for way in ("up", "down")]
         kept = float(np.mean([kept_share(record) for record in records]))
-        best: list[Item] = [entry(records, None, moment) for moment in MOMENTS]
-        gaps = differences(source, recipe, row, first, ("upload", "trained", "merged"), LAST)
+        best: list[Item] = [best_entry(records, None, moment) for moment in MOMENTS]
+        gaps = gaps_from(source, recipe, row, first, ("upload", "trained", "merged"), LAST)
         return [*best, *gaps, *kib, f"{100 * kept:.1f} %", str(len(records))]
 
     header = [*MOMENTS.values(), *(f"difference, {name}" for name in MOMENTS.values())]
@@ -138,16 +140,16 @@ def options_table(source: Source, recipe: Recipe) -> Table:
     return table
 
 
-def values_table(source: Source, recipe: Recipe) -> Table:
+def values_table(source: Source, recipe: Recipe) -> MarkupTable:
     """What smaller values on the wire cost in accuracy and save in bytes."""
     last, column = 5, recipe.columns(source.request)[0]
     dense = source.records(recipe, recipe.row("fedavg-float32"), column)
 
-    def items(row: Row, records: list[Record]) -> list[Item]:
+    def items(row: Variant, records: list[Record]) -> list[Item]:
         up, down = (mean_mib(records, way) for way in ("up", "down"))
         window, moments = slice(-last, None), ("upload", "merged")
         means = [Entry(float(np.mean([r.mean(m, window) for r in records]))) for m in moments]
-        gaps = differences(source, recipe, row, recipe.row(f"{row.method}-float32"), moments, last)
+        gaps = gaps_from(source, recipe, row, recipe.row(f"{row.method}-float32"), moments, last)
         share = f"{100 * up / mean_mib(dense, 'up'):.1f} %" if dense else "-"
         return [*means, *gaps, Entry(up), Entry(down), share]
 
@@ -167,18 +169,18 @@ def row_table(
     recipe: Recipe,
     title: str,
     header: list[str],
-    items: Callable[[Row, list[Record]], list[Item]],
-) -> Table:
+    items: Callable[[Variant, list[Record]], list[Item]],
+) -> MarkupTable:
     """A row for each of the recipe's over its first column; dashes where the store has nothing."""
     rows: list[list[Item]] = []
     for row in recipe.chosen_rows(source.request):
         records = source.records(recipe, row, recipe.columns(source.request)[0])
         rows.append([row.label, *(items(row, records) if records else ["-"] * len(header))])
-    return Table(title, ["", *header], rows, [])
+    return MarkupTable(title, ["", *header], rows, [])
 
 
-def differences(
-    source: Source, recipe: Recipe, row: Row, base: Row, moments: tuple[str, ...], last: int
+def gaps_from(
+    source: Source, recipe: Recipe, row: Variant, base: Variant, moments: tuple[str, ...], last: int
 ) -> list[Item]:
     column = recipe.columns(source.request)[0]
     if row is base:

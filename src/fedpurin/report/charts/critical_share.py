@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.groups import Group, focus_first
 from fedpurin.report.marks import Axis, Heat, Panel, Picture
-from fedpurin.report.series import method_control, round_axis, short_names, spread
+from fedpurin.report.run_groups import Group, focus_first
+from fedpurin.report.series import evenly_spaced, method_control, round_axis, short_names
 from fedpurin.report.units import percent
 from fedpurin.runs.run import Floats
 
@@ -26,13 +26,13 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
     def view(method: str) -> View:
         group = able[method]
-        names, rounds, shares = kept_shares(group)
+        names, rounds, shares = shares_by_round(group)
         return View([_picture(group, names, rounds, shares)], _sentence(group, names, shares))
 
     return Chart(view, [method_control(focus_first(list(able.values())))], note)
 
 
-def kept_shares(group: Group) -> tuple[list[str], list[int], Floats]:
+def shares_by_round(group: Group) -> tuple[list[str], list[int], Floats]:
     """Layers, rounds shown, and shares [layers, rounds] averaged over the seeds."""
     tables = [run.kept() for run in group.runs]
     names = list(dict.fromkeys(name for layers, _ in tables for name in layers))
@@ -43,7 +43,9 @@ def kept_shares(group: Group) -> tuple[list[str], list[int], Floats]:
     recorded = ~np.isnan(total)
     mean = np.where(recorded, total, 0).sum(axis=0) / np.maximum(recorded.sum(axis=0), 1)
     mean[~recorded.any(axis=0)] = np.nan
-    rounds = spread([t + 1 for t in range(group.rounds) if not np.isnan(mean[:, t]).all()], MAX_COLUMNS)
+    rounds = evenly_spaced(
+        [t + 1 for t in range(group.rounds) if not np.isnan(mean[:, t]).all()], MAX_COLUMNS
+    )
     return names, rounds, mean[:, [t - 1 for t in rounds]]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import METHOD_COLORS, SEQUENTIAL, matplotlib_style
-from fedpurin.reproduce.figures import new_figure, save
+from fedpurin.reproduce.paper_figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.scales import option
-from fedpurin.runs.setting import config_of
+from fedpurin.runs.same_setting import config_of
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
 SERVER = (METHOD_COLORS["fedpurin"], "#f0c3a0")

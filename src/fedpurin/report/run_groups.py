@@ -15,7 +15,7 @@ import numpy as np
 
 from fedpurin.report.style import look, table_place
 from fedpurin.runs.run import LAST_ROUNDS, MOMENTS, Floats, Run, row_means
-from fedpurin.runs.setting import describe, differences, setting, setting_key
+from fedpurin.runs.same_setting import describe_setting, differences, setting_key, setting_of
 
 OTHER_DASHES = ("dot", "dash", "dashdot", "longdash")  # for further settings of a method
 
@@ -128,7 +128,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         siblings = [other[0] for other in ordered if other[0].method == first.method]
         place = [sibling is first for sibling in siblings].index(True)
         style = look(first.method)
-        label = style.label + describe(first.config, differences([run.config for run in siblings]))
+        label = style.label + describe_setting(first.config, differences([run.config for run in siblings]))
         if any(group.label == label for group in groups):
             label += f" #{place + 1}"
         groups.append(
@@ -148,7 +148,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 def task_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The setting without the method, its own settings and the wire: what runs must share to be ranked."""
     other = ("run.method", "method.", "wire.")
-    return {name: value for name, value in setting(config).items() if not name.startswith(other)}
+    return {name: value for name, value in setting_of(config).items() if not name.startswith(other)}
 
 
 def comparable(one: Group, other: Group) -> bool:
@@ -177,7 +177,7 @@ def task_names(clusters: Sequence[Sequence[Group]]) -> list[str]:
     """What tells the tasks apart: "alpha 0.1, dataset cifar-10"."""
     configs = [cluster[0].runs[0].config for cluster in clusters]
     names = [name for name in differences(configs) if any(name in task_settings(c) for c in configs)]
-    told = [describe(config, names).strip(" ()") for config in configs]
+    told = [describe_setting(config, names).strip(" ()") for config in configs]
     return [text or f"setting {i + 1}" for i, text in enumerate(told)]
 
 

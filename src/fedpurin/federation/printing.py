@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 
@@ -23,7 +19,7 @@ def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def describe(event: dict[str, Any], run_path: Path) -> str | None:
+def describe_event(event: dict[str, Any], run_path: Path) -> str | None:
     """One line for an event of the server, or None where it is not worth one."""
     kind = event["event"]
     if kind == "waiting":
@@ -56,9 +52,9 @@ def _round_line(event: dict[str, Any], run_path: Path) -> str:
     with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
         told = reversed((run_path / "metrics.jsonl").read_text().splitlines())
         record = next(r for text in told if (r := json.loads(text))["round"] == event["round"])
-        known = [a for a in record["upload"]["accuracy"] if a is not None]
-        if known:
-            line += f", mean accuracy {sum(known) / len(known):.3f}"
+        accuracies = [a for a in record["upload"]["accuracy"] if a is not None]
+        if accuracies:
+            line += f", mean accuracy {sum(accuracies) / len(accuracies):.3f}"
         line += f", {record['seconds']['round']:.1f} s"
     return line
 
@@ -90,21 +86,3 @@ def describe_site(line: dict[str, Any]) -> str:
         f"round {line['round']} of {line['of']}: trained{accuracy}, "
         f"received {line['received']:,} bytes, sent {line['sent']:,}"
     )
-
-
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command as Ctrl-C does: in order, leaving nothing behind."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is told of signals
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,15 +10,22 @@ import numpy as np
 
 from fedpurin.report.style import matplotlib_style
 from fedpurin.reproduce.communication import series
-from fedpurin.reproduce.figures import beta_line, figure_name, line_look, new_figure, rows_with_data, save
+from fedpurin.reproduce.paper_figures import (
+    beta_line,
+    figure_name,
+    line_look,
+    new_figure,
+    rows_with_data,
+    save,
+)
 from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.source import Source, column_label
-from fedpurin.reproduce.store import Record
 
 WAYS = ("up", "down")
 
 
-def traffic_figure(source: Source, recipe: Recipe, out: Path) -> list[Path]:
+def bytes_figure(source: Source, recipe: Recipe, out: Path) -> list[Path]:
     """A line of panels per column, up and down; broad pale bars are the paper's means."""
     columns = [c for c in recipe.columns(source.request) if rows_with_data(source, recipe, c)]
     if not columns:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.reproduce.scales import option
-from fedpurin.runs.files import parse_lines
+from fedpurin.runs.parsing import parse_lines
 from fedpurin.runs.run import row_means
-from fedpurin.runs.setting import Table, cell_key, config_of, seeds, setting_key
+from fedpurin.runs.same_setting import ConfigTable, cell_key, config_of, seeds, setting_key
 
 Floats = NDArray[np.float64]
 PATIENCE = 60  # seconds to wait for another process that is writing a line
@@ -135,15 +135,15 @@ class Shelf:
     def _add(self, line: dict[str, Any]) -> None:
         """Keys are derived anew, so that a setting added later does not orphan old lines."""
         key = cell_key(line["config"])
-        known = self.records.get(key)
-        if known is not None and known.line.get("complete") and not line.get("complete", True):
+        before = self.records.get(key)
+        if before is not None and before.line.get("complete") and not line.get("complete", True):
             return  # an unfinished copy never hides a finished one
-        if known is None:
+        if before is None:
             self.families.setdefault(_family(line["config"]), []).append(key)
         self.records[key] = Record(line)
 
 
-class Store:
+class ResultStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = FileLock(folder / ".lock", thread_local=False)
@@ -155,21 +155,21 @@ class Store:
     def lines(self, kind: str) -> list[dict[str, Any]]:
         return [record.line for record in self._shelf(kind).current().values()]
 
-    def get(self, kind: str, config: Config | Table) -> dict[str, Any] | None:
-        found = self._shelf(kind).current().get(cell_key(config))
-        return None if found is None else found.line
+    def get(self, kind: str, config: Config | ConfigTable) -> dict[str, Any] | None:
+        record = self._shelf(kind).current().get(cell_key(config))
+        return None if record is None else record.line
 
     def record(self, config: Config) -> Record | None:
         """The record of this configuration, or the first rounds of one with more of them."""
         shelf = self._shelf("runs")
-        known = shelf.current().get(cell_key(config))
-        if known is not None and known.complete:
-            return known
+        exact = shelf.current().get(cell_key(config))
+        if exact is not None and exact.complete:
+            return exact
         family = [shelf.records[key] for key in shelf.families.get(_family(config.as_dict()), [])]
         longer = [r for r in family if r.done >= config.run.rounds < r.line["config"]["run"]["rounds"]]
         if longer:
             return max(longer, key=lambda record: record.done).first(config.run.rounds)
-        return known
+        return exact
 
     def finished(self, config: Config) -> bool:
         record = self.record(config)
@@ -200,7 +200,7 @@ class Store:
             raise RunError(f"cannot write to the results in {self.folder}: {problem.strerror}") from problem
 
 
-def _family(config: Table) -> str:
+def _family(config: ConfigTable) -> str:
     return cell_key({**config, "run": {**config["run"], "rounds": 1}})
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import platformdirs
 
-from fedpurin.data.catalog import SOURCES, FileSpec, Source
+from fedpurin.data.catalog import SOURCES, DatasetSpec, FileSpec
 from fedpurin.errors import DataError
 
 ENVIRONMENT = "FEDPURIN_DATA"
@@ -50,18 +50,13 @@ def resolve_data_dir(data_dir: Path | str | None = None) -> Path:
     return Path(chosen).expanduser()
 
 
-def source_named(name: str) -> Source:
+def source_named(name: str) -> DatasetSpec:
     if name not in SOURCES:
         raise DataError(
             f"unknown data set {name!r}; accepted: {', '.join(SOURCES)}, "
             "or your own as package.module:function"
         )
     return SOURCES[name]
-
-
-def labels(name: str, data_dir: Path | str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Labels int64 of the train and the test split, without reading the images where the format allows it."""
-    return read_labels(source_named(name), resolve_data_dir(data_dir))
 
 
 def check(name: str, data_dir: Path | str | None = None) -> list[FileCheck]:
@@ -79,7 +74,7 @@ def is_present(name: str, data_dir: Path | str | None = None) -> bool:
 # --- files and archives -------------------------------------------------------------------------------------
 
 
-def find_folder(source: Source, root: Path) -> Path:
+def find_folder(source: DatasetSpec, root: Path) -> Path:
     """The folder of the unpacked files: below the data directory, or the data directory itself."""
     if source.bundled is not None:
         return source.bundled
@@ -89,7 +84,7 @@ def find_folder(source: Source, root: Path) -> Path:
     return folder
 
 
-def find_archive(source: Source, root: Path) -> Path | None:
+def find_archive(source: DatasetSpec, root: Path) -> Path | None:
     """The official archive, if it is to be read: unpacked files go first."""
     if source.archive is None or _any_file(source, find_folder(source, root)):
         return None
@@ -97,11 +92,11 @@ def find_archive(source: Source, root: Path) -> Path | None:
     return archive if archive.is_file() else None
 
 
-def _any_file(source: Source, folder: Path) -> bool:
+def _any_file(source: DatasetSpec, folder: Path) -> bool:
     return any((folder / spec.name).exists() for spec in source.files)
 
 
-def contents(source: Source, root: Path) -> Iterator[tuple[FileSpec, Path, bytes]]:
+def contents(source: DatasetSpec, root: Path) -> Iterator[tuple[FileSpec, Path, bytes]]:
     """The checked content of every file; from an archive in the order of the archive."""
     archive = find_archive(source, root)
     if archive is not None:
@@ -113,7 +108,7 @@ def contents(source: Source, root: Path) -> Iterator[tuple[FileSpec, Path, bytes
         yield spec, path, read_file(source, spec, path)
 
 
-def read_file(source: Source, spec: FileSpec, path: Path) -> bytes:
+def read_file(source: DatasetSpec, spec: FileSpec, path: Path) -> bytes:
     """One file, decompressed if its name ends in .gz; of the expected size and checksum, or an error."""
     expected = source.size(spec)
     try:
@@ -131,21 +126,21 @@ def read_file(source: Source, spec: FileSpec, path: Path) -> bytes:
     return raw
 
 
-def verify(source: Source, spec: FileSpec, path: Path, raw: bytes) -> None:
+def verify(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes) -> None:
     expected = source.size(spec)
     if len(raw) != expected:
-        found = f"more than {expected}" if len(raw) > expected else str(len(raw))
-        raise DataError(f"{path} holds {found} bytes, expected {expected}; {source.remedy}")
+        size = f"more than {expected}" if len(raw) > expected else str(len(raw))
+        raise DataError(f"{path} holds {size} bytes, expected {expected}; {source.remedy}")
     check_idx_header(source, spec, path, raw)
-    found = hashlib.sha256(raw).hexdigest()
-    if found != spec.sha256:
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != spec.sha256:
         raise DataError(
-            f"{path} is not the official file (SHA-256 {found[:12]}..., "
+            f"{path} is not the official file (SHA-256 {digest[:12]}..., "
             f"expected {spec.sha256[:12]}...); {source.remedy}"
         )
 
 
-def check_idx_header(source: Source, spec: FileSpec, path: Path, raw: bytes) -> None:
+def check_idx_header(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes) -> None:
     if spec.kind == "records":
         return
     dimensions = (spec.count,) if spec.kind == "labels" else (spec.count, *source.shape[1:])
@@ -171,7 +166,7 @@ class _Bounded:
         return data
 
 
-def read_archive(source: Source, archive: Path) -> Iterator[tuple[FileSpec, Path, bytes]]:
+def read_archive(source: DatasetSpec, archive: Path) -> Iterator[tuple[FileSpec, Path, bytes]]:
     """The wanted members of a .tar.gz, in memory: nothing is extracted, so no member can choose a path."""
     wanted = {f"{source.folder}/{spec.name}": spec for spec in source.files}
     # tarfile reads in blocks of 10 KiB, also past the end mark
@@ -200,7 +195,7 @@ def read_archive(source: Source, archive: Path) -> Iterator[tuple[FileSpec, Path
 # --- arrays -------------------------------------------------------------------------------------------------
 
 
-def read(source: Source, root: Path) -> Arrays:
+def read(source: DatasetSpec, root: Path) -> Arrays:
     """All images and labels. Arrays are made once at full size and filled file by file."""
     x = {s: np.empty((source.count(s), *source.shape), np.uint8) for s in ("train", "test")}
     y = {s: np.empty(source.count(s), np.int64) for s in ("train", "test")}
@@ -218,43 +213,15 @@ def read(source: Source, root: Path) -> Arrays:
     return Arrays(x["train"], y["train"], x["test"], y["test"])
 
 
-def read_labels(source: Source, root: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Labels alone. CIFAR records are checked by size only: a checksum would read every image."""
-    if find_archive(source, root) is not None:
-        arrays = read(source, root)
-        return arrays.train_y, arrays.test_y
-    folder, starts = find_folder(source, root), _starts(source)
-    y = {s: np.empty(source.count(s), np.int64) for s in ("train", "test")}
-    for spec in source.files:
-        path = folder / spec.name
-        rows = slice(starts[spec.name], starts[spec.name] + spec.count)
-        if spec.kind == "labels":
-            y[spec.split][rows] = _labels_of(
-                source, path, np.frombuffer(read_file(source, spec, path), np.uint8, offset=8)
-            )
-        elif spec.kind == "records":
-            y[spec.split][rows] = _labels_of(source, path, _record_labels(source, spec, path))
-    return y["train"], y["test"]
-
-
-def _record_labels(source: Source, spec: FileSpec, path: Path) -> np.ndarray:
-    expected = source.size(spec)
-    if not path.is_file():
-        raise DataError(f"{path} is missing; {source.remedy}")
-    if path.stat().st_size != expected:
-        raise DataError(f"{path} holds {path.stat().st_size} bytes, expected {expected}; {source.remedy}")
-    return np.array(np.memmap(path, np.uint8, "r").reshape(spec.count, -1)[:, source.label_bytes - 1])
-
-
-def _labels_of(source: Source, path: Path, found: np.ndarray) -> np.ndarray:
-    if found.size and found.max() >= len(source.classes):
+def _labels_of(source: DatasetSpec, path: Path, labels: np.ndarray) -> np.ndarray:
+    if labels.size and labels.max() >= len(source.classes):
         raise DataError(
-            f"{path} has label {found.max()}, expected 0 to {len(source.classes) - 1}; {source.remedy}"
+            f"{path} has label {labels.max()}, expected 0 to {len(source.classes) - 1}; {source.remedy}"
         )
-    return found
+    return labels
 
 
-def _starts(source: Source) -> dict[str, int]:
+def _starts(source: DatasetSpec) -> dict[str, int]:
     """Row of the first image (or label) of each file in its split's arrays."""
     starts: dict[str, int] = {}
     filled: dict[tuple[str, str], int] = {}
@@ -265,14 +232,14 @@ def _starts(source: Source) -> dict[str, int]:
     return starts
 
 
-def check_source(source: Source, root: Path) -> list[FileCheck]:
+def check_source(source: DatasetSpec, root: Path) -> list[FileCheck]:
     archive = find_archive(source, root)
     if archive is not None:
         try:
-            found = [FileCheck(str(path), True, "official") for _, path, _ in read_archive(source, archive)]
+            checks = [FileCheck(str(path), True, "official") for _, path, _ in read_archive(source, archive)]
         except DataError as error:
             return [FileCheck(str(archive), False, str(error))]
-        return found
+        return checks
     results = []
     folder = find_folder(source, root)
     for spec in source.files:
