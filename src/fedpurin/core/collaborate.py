@@ -14,8 +14,7 @@ def overlap(masks: Tensor) -> Tensor:
     """O [n, n]: O_ij = 1 - ||m_i - m_j||_1 / (2 n_i), n_i the number of critical parameters of client i.
 
     Not symmetric where n_i differ. The diagonal is 1. A client without critical parameters has 0 in
-    its row and column, written -0.0: equal to any other zero, but `collaborators` can tell it from two
-    clients whose masks have nothing in common.
+    its row and column.
     """
     if masks.dim() != 2:
         raise ValueError(f"masks must be [n, d], not {list(masks.shape)}")
@@ -30,8 +29,8 @@ def overlap_of(packed: Tensor) -> Tensor:
     distance_nn = count_n[:, None] + count_n[None, :] - 2 * common_nn
     result = 1 - distance_nn / (2 * count_n.clamp(min=1)[:, None])
     empty_n = count_n == 0
-    result[empty_n, :] = -0.0
-    result[:, empty_n] = -0.0
+    result[empty_n, :] = 0
+    result[:, empty_n] = 0
     result.fill_diagonal_(1)
     return result
 
@@ -81,15 +80,18 @@ def threshold(overlap: Tensor, t: int, beta: int) -> float:
     return min(between, most) if t < beta else between
 
 
-def collaborators(overlap: Tensor, t: int, beta: int) -> Tensor:
+def collaborators(overlap: Tensor, t: int, beta: int, empty: Tensor | None = None) -> Tensor:
     """bool [n, n]; row i marks C_i = { j != i: O_ij >= Th } and i itself. Nobody collaborates after beta.
 
-    Takes what `overlap` gives: a client without critical parameters is known by its -0.0.
+    `empty`, bool [n], says who has no critical parameters and so joins no group, even where Th <= 0. Without
+    it those count as empty whose overlaps are all 0, both ways. That is nearly the same: masks with nothing
+    in common have such overlaps only where they are of one size.
     """
     limit = threshold(overlap, t, beta)
     itself = torch.eye(overlap.shape[0], dtype=torch.bool)
     if t > beta:
         return itself
-    # -0.0: one of the two has an empty mask. It joins no group, even where Th <= 0.
-    apart_nn = (overlap == 0) & overlap.signbit()
-    return ((overlap >= limit) & ~apart_nn) | itself
+    if empty is None:
+        nothing_nn = (overlap == 0) | itself
+        empty = nothing_nn.all(0) & nothing_nn.all(1)
+    return ((overlap >= limit) & ~empty[:, None] & ~empty[None, :]) | itself

@@ -55,7 +55,7 @@ def merge_groups(state: Groups, uploads: Uploads, t: int, beta: int, average: Av
         return unpack_bits(packed_nb[:, lo // BITS_PER_BYTE : -(-hi // BITS_PER_BYTE)], hi - lo)
 
     overlap_nn = overlap_of(packed_nb)
-    groups_nn = collaborators(overlap_nn, t, beta)
+    groups_nn = collaborators(overlap_nn, t, beta, empty=~packed_nb.any(1))
     theta_bar, sent = combine_in_place(uploads.values_nd, masks, groups_nn, uploads.samples_n, average)
     return Groups(
         theta_bar=theta_bar,
