@@ -6,12 +6,13 @@ import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from fedpurin.cli.main import build_parser
-from fedpurin.config import PRESETS, SECTIONS
+from fedpurin.config import SECTIONS
 from fedpurin.methods import METHODS
-from fedpurin.settings import hints
+from fedpurin.presets import PRESETS
+from fedpurin.settings import choices_of, hints
 
 
 def commands() -> str:
@@ -67,13 +68,14 @@ def _table(kind: Any, section: str) -> str:
         hint = hints(kind)[field.name]
         help = str(field.metadata.get("help", "")).replace("|", "\\|")
         default = f"`{field.default}`" if field.default not in ("", ()) else "-"
-        rows.append(f"| `{section}.{field.name}` | {default} | {_values(hint, field.metadata)} | {help} |")
+        values = _values(hint, field.metadata, choices_of(kind, field.name))
+        rows.append(f"| `{section}.{field.name}` | {default} | {values} | {help} |")
     return "\n".join(rows)
 
 
-def _values(hint: Any, limits: Any) -> str:
-    if get_origin(hint) is Literal:
-        return ", ".join(f"`{choice}`" for choice in get_args(hint))
+def _values(hint: Any, limits: Any, choices: tuple[Any, ...]) -> str:
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
     if hint is bool:
         return "`true`, `false`"
     name = {int: "whole number", float: "number", str: "text"}.get(hint, "list")

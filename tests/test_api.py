@@ -9,7 +9,7 @@ import pytest
 
 import fedpurin
 from engine_tools import run_until
-from fedpurin.api import Plan
+from fedpurin.comparing import Plan
 from fedpurin.errors import RunError
 from fedpurin.federation import engine
 from fedpurin.job import Job

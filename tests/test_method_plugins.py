@@ -12,8 +12,8 @@ import pytest
 
 import fedpurin
 from examples.methods.fedprox import FedProx
-from fedpurin.api import Plan
 from fedpurin.cli import main
+from fedpurin.comparing import Plan
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import Method, find_method, installed_methods, method_names
@@ -134,8 +134,8 @@ def test_a_name_of_ours_is_not_taken_over(monkeypatch: pytest.MonkeyPatch, fresh
 def test_an_entry_point_that_names_no_method_is_refused(
     monkeypatch: pytest.MonkeyPatch, fresh_names: None
 ) -> None:
-    monkeypatch.setattr("fedpurin.methods.installed_methods", lambda: {"broken": "fedpurin.api:Plan"})
-    with pytest.raises(ConfigError, match=r"fedpurin.api:Plan must be a class derived from fedpurin.Method"):
+    monkeypatch.setattr("fedpurin.methods.installed_methods", lambda: {"broken": "fedpurin.comparing:Plan"})
+    with pytest.raises(ConfigError, match=r"fedpurin.comparing:Plan must be a class derived from"):
         find_method("broken")
 
 

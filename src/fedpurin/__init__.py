@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fedpurin.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fedpurin.api import compare, load, resume, run
+    from fedpurin.api import load, resume, run
+    from fedpurin.comparing import compare
     from fedpurin.config import Config
     from fedpurin.data import Clients, Dataset, Split, clients, make_split
     from fedpurin.errors import FedpurinError
@@ -38,7 +39,7 @@ _HOME = {
     "RunResult": "result",
     "Split": "data",
     "clients": "data",
-    "compare": "api",
+    "compare": "comparing",
     "load": "api",
     "make_split": "data",
     "resume": "api",

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import tomli_w
 
 from fedpurin.errors import ConfigError
+from fedpurin.presets import PRESETS
 from fedpurin.settings import check_limits, converted, names_of, plain, setting
+from fedpurin.value_types import NAMES, find_type
 
 if TYPE_CHECKING:
     from fedpurin.methods import AnyMethod
 
-ValueType = Literal["auto", "float32", "float16", "bfloat16", "int8", "sign"]
+VALUES = ("auto", *NAMES)
 Partition = Literal["dirichlet", "dirichlet-disjoint", "classes", "iid"]
 ENGINES = ("local", "ray", "flower", "inline")
 DEFAULT_METHOD = "fedpurin"
@@ -104,7 +106,9 @@ class TrainSection:
 
 @dataclass(frozen=True)
 class WireSection:
-    values: ValueType = setting("auto", "type of the values on the wire; auto: what the method is made for")
+    values: str = setting(
+        "auto", "type of the values on the wire; auto: what the method is made for", choices=VALUES
+    )
     pack: bool = setting(False, "lossless packing (byte planes and zstd) where it is smaller")
     feedback: bool = setting(False, "add the rounding error of the round before (lossy types)")
 
@@ -190,10 +194,10 @@ class Config:
             )
         if self.run.device.split(":")[0] not in {"cpu", "cuda", "mps"}:
             raise ConfigError(f"run.device = {self.run.device!r} is unknown; choose cpu, cuda or mps")
-        if self.wire.values == "sign" and not self.method.sends_updates:
+        if find_type(self.value_type).updates_only and not self.method.sends_updates:
             raise ConfigError(
-                f"wire.values = 'sign' leaves nothing of the weights that {self.run.method} sends but their "
-                "signs; choose int8 or auto, or a method that sends updates, such as fedfrugal"
+                f"wire.values = {self.value_type!r} is for changes of weights, but {self.run.method} sends "
+                "the weights themselves; choose int8 or auto, or a method that sends updates: fedfrugal"
             )
         if self.wire.feedback and self.method.sends_updates:
             raise ConfigError(
@@ -290,31 +294,3 @@ class Config:
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.as_dict())
-
-
-def _paper(dataset: str, model: str, rounds: int, beta: int, alpha: float) -> dict[str, dict[str, Any]]:
-    return {
-        "run": {"rounds": rounds, "clients": 20},
-        "data": {"dataset": dataset, "alpha": alpha, "train_samples": 500, "test_samples": 100},
-        "model": {"name": model},
-        "train": {"epochs": 5, "batch_size": 100, "lr": 0.1, "momentum": 0.9},
-        "method": {"tau": 0.5, "beta": beta, "gradient_dtype": "float16"},
-    }
-
-
-FEW_SAMPLES: dict[str, dict[str, Any]] = {
-    "run": {"rounds": 15, "clients": 20},
-    "data": {"alpha": 0.5, "train_samples": 50},
-    "train": {"batch_size": 25},
-    "method": {"beta": 8},
-}
-"""Clients with so little data that learning from others pays."""
-
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "quickstart": FEW_SAMPLES,
-    "frugal": {**FEW_SAMPLES, "run": {**FEW_SAMPLES["run"], "method": "fedfrugal"}},
-    "mini": {"method": {"beta": 6}},  # the small experiments of docs/reproduction.md
-    "paper-fashion-mnist": _paper("fashion-mnist", "resnet8", 200, 100, 0.1),
-    "paper-cifar10": _paper("cifar-10", "resnet8", 200, 100, 0.1),
-    "paper-cifar100": _paper("cifar-100", "resnet10", 300, 170, 0.1),
-}

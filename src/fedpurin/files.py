@@ -116,6 +116,14 @@ def make_folders(path: Path) -> None:
         disk.sync(path.parent)
 
 
+def unused(path: Path, separator: str = "-") -> Path:
+    """The path itself; where something is there, the first of NAME-2, NAME-3, ... where nothing is."""
+    candidate, number = path, 2
+    while candidate.exists():
+        candidate, number = path.with_name(f"{path.name}{separator}{number}"), number + 1
+    return candidate
+
+
 def remove_leftovers(folder: Path) -> None:
     """What a process that was killed had begun to write here."""
     for path in [*folder.glob(".*.tmp"), *folder.glob(".tmp*")]:  # ours, and those of safetensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from fedpurin.config import PYTHON, Config
 from fedpurin.data import clients
@@ -14,22 +14,31 @@ from fedpurin.task import Loss, Metric, Optimiser
 AnyMethodForm = str | AnyMethod | type[AnyMethod]
 
 
+class RunOptions(TypedDict, total=False):
+    """What `fedpurin.run` and `fedpurin.compare` both take; the docstring of `run` says what each means."""
+
+    model: str | Model | None
+    data: Any
+    rounds: int | None
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    loss: str | Loss | None
+    metric: str | Metric | None
+    optimiser: str | Optimiser | None
+    engine: str | None
+    workers: int | None
+
+
 def configured(
-    config: Config | None,
-    model: str | Model | None,
-    data: Any,
-    rounds: int | None,
-    epochs: int | None,
-    batch_size: int | None,
-    lr: float | None,
-    loss: str | Loss | None,
-    metric: str | Metric | None,
-    optimiser: str | Optimiser | None,
-    seed: int | None,
-    engine: str | None,
-    workers: int | None,
+    config: Config | None, seed: int | None, **options: Unpack[RunOptions]
 ) -> tuple[Config, Given | None]:
     """The configuration with what the keywords say, and the objects among them."""
+    if unknown := set(options) - set(RunOptions.__annotations__):
+        accepted = ", ".join(RunOptions.__annotations__)
+        raise TypeError(f"unknown keyword {', '.join(sorted(unknown))}; there are {accepted}")
+    model, data, rounds = options.get("model"), options.get("data"), options.get("rounds")
+    loss, metric, optimiser = options.get("loss"), options.get("metric"), options.get("optimiser")
     held = None if data is None else clients(data)
     if held is not None and loss is None:
         loss = held.usual_loss
@@ -43,13 +52,11 @@ def configured(
     if held is not None and config is None and rounds is not None:
         config = _half_of(rounds)
     table: dict[str, dict[str, Any]] = {
-        "run": {"rounds": rounds, "seed": seed, "engine": engine, "workers": workers},
+        "run": {"rounds": rounds, "seed": seed, **_those(options, "engine", "workers")},
         "data": {"dataset": None if held is None else PYTHON},
         "model": {"name": _name(model)},
         "train": {
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "lr": lr,
+            **_those(options, "epochs", "batch_size", "lr"),
             "loss": _name(loss),
             "metric": _name(metric),
             "optimiser": _name(optimiser),
@@ -58,6 +65,10 @@ def configured(
     said = {s: {k: v for k, v in values.items() if v is not None} for s, values in table.items()}
     any_given = any(getattr(given, f.name) is not None for f in fields(given))
     return (config or Config()).updated(said), given if any_given else None
+
+
+def _those(options: RunOptions, *names: str) -> dict[str, Any]:
+    return {name: options.get(name) for name in names}
 
 
 def _name(thing: Any) -> str | None:

@@ -12,7 +12,7 @@ from fedpurin.errors import ConfigError
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A field with its help text and its limits: above, least, most."""
+    """A field with its help text and its limits: above, least, most, or choices."""
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -29,6 +29,14 @@ def names_of(kind: type) -> list[str]:
 
 def help_of(kind: type, name: str) -> str:
     return str(next(f.metadata.get("help", "") for f in fields(kind) if f.name == name))
+
+
+@cache
+def choices_of(kind: type, name: str) -> tuple[Any, ...]:
+    """The values that a setting may have; () where they are not listed."""
+    hint = hints(kind)[name]
+    listed = next(f.metadata.get("choices", ()) for f in fields(kind) if f.name == name)
+    return get_args(hint) if get_origin(hint) is Literal else tuple(listed)
 
 
 def converted(section: str, kind: type, values: Mapping[str, Any], whose: str) -> dict[str, Any]:
@@ -73,12 +81,11 @@ def convert(name: str, value: Any, hint: Any) -> Any:
 def check_limits(section: str, values: Any) -> None:
     """Every setting of a dataclass is among its choices and within its limits."""
     kind: type = type(values)
-    types = hints(kind)
     for f in fields(values):
         name, value = f"{section}.{f.name}", getattr(values, f.name)
-        if get_origin(types[f.name]) is Literal and value not in get_args(types[f.name]):
-            choices = ", ".join(map(str, get_args(types[f.name])))
-            raise ConfigError(f"{name} = {value!r} is unknown; choose one of {choices}")
+        choices = choices_of(kind, f.name)
+        if choices and value not in choices:
+            raise ConfigError(f"{name} = {value!r} is unknown; choose one of {', '.join(map(str, choices))}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} = {value} is not a finite number")
         limits = f.metadata

@@ -158,7 +158,9 @@ def test_who_is_empty_is_seen_in_overlaps_of_zero_where_nobody_says_it() -> None
 
 
 def test_an_overlap_of_zero_is_a_plain_zero() -> None:
-    assert not overlap(bits("000", "110", "001")).signbit().any()
+    o = overlap(bits("0000", "1100", "0011"))
+    assert o.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert not o.signbit().any()
 
 
 def test_one_client_is_its_own_group() -> None:

@@ -15,7 +15,8 @@ from fedpurin import wire
 from fedpurin.core.bits import pack_bits
 from fedpurin.errors import RunError
 from fedpurin.messages import Message
-from fedpurin.runs.ledger import Ledger, entropy_bits, entry, paper_bytes
+from fedpurin.runs.entry import ledger_entry, paper_bytes
+from fedpurin.runs.ledger import Ledger, entropy_bits
 
 D = 1000
 CRITICAL = (torch.arange(D) < 500)[None]  # a run, so that gap lists would be short: 500 of 1000
@@ -30,7 +31,7 @@ def send(
 ) -> tuple[bytes, dict[str, object]]:
     to = wire.Address(b"layout01", D, t, client, direction)  # type: ignore[arg-type]
     data = wire.encode(message, to, **options).data  # type: ignore[arg-type]
-    return data, entry(data, message, meta=60 if direction == "up" else 0)
+    return data, ledger_entry(data, message, meta=60 if direction == "up" else 0)
 
 
 def upload(mask: torch.Tensor) -> Message:

@@ -6,11 +6,12 @@ import argparse
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from fedpurin.config import ENGINES, PRESETS, SECTIONS, Config, ValueType
+from fedpurin.config import ENGINES, SECTIONS, VALUES, Config
 from fedpurin.data.catalog import NAMES
 from fedpurin.errors import ConfigError
+from fedpurin.presets import PRESETS
 from fedpurin.settings import help_of, names_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ CHOICES: dict[str, Callable[[], Iterable[str]]] = {  # what a shell offers behin
     "method": _methods,
     "dataset": lambda: NAMES,
     "engine": lambda: ENGINES,
-    "values": lambda: get_args(ValueType),
+    "values": lambda: VALUES,
     "model": lambda: ("resnet8", "resnet10", "cnn", "mlp"),
 }
 

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from fedpurin.cli.common import add_command, make_console
 from fedpurin.errors import RunError
@@ -90,11 +90,10 @@ def _setting(field: Field[Any], kind: type, value: Any, is_set: bool) -> str:
     """One line: the setting, commented out unless it is set, and what it means."""
     import tomli_w
 
-    from fedpurin.settings import hints
+    from fedpurin.settings import choices_of
 
     line = tomli_w.dumps({field.name: list(value) if isinstance(value, tuple) else value}).strip()
-    hint = hints(kind)[field.name]
     means = str(field.metadata.get("help", ""))
-    if get_origin(hint) is Literal:
-        means += f"; one of {', '.join(map(str, get_args(hint)))}"
+    if choices := choices_of(kind, field.name):
+        means += f"; one of {', '.join(map(str, choices))}"
     return f"{line if is_set else f'# {line}':<36}  # {means}\n"

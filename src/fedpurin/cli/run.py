@@ -21,7 +21,7 @@ from fedpurin.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedpurin.api import Plan
+    from fedpurin.comparing import Plan
     from fedpurin.config import Config
     from fedpurin.engines.driver import Watcher
 
@@ -147,7 +147,7 @@ def _stopped(path: Path, console: Console) -> int:
 
 
 def resume_one(args: argparse.Namespace) -> int:
-    from fedpurin.api import COMPARISON, Plan
+    from fedpurin.comparing import COMPARISON, Plan
 
     path = Path(args.run)
     if (path / COMPARISON).is_file():
@@ -156,7 +156,8 @@ def resume_one(args: argparse.Namespace) -> int:
 
 
 def compare_many(args: argparse.Namespace) -> int:
-    from fedpurin.api import Plan, check_settings_are_used
+    from fedpurin.comparing import Plan, check_settings_are_used
+    from fedpurin.files import unused
     from fedpurin.methods import METHODS
 
     methods = list(METHODS) if args.methods == "all" else [m.strip() for m in args.methods.split(",")]
@@ -173,14 +174,14 @@ def compare_many(args: argparse.Namespace) -> int:
         from fedpurin.report.page import check_report
 
         check_report(Path(args.report))
-    path = Path(args.out) if args.out else _new_folder(Path("runs/compare"))
+    path = Path(args.out) if args.out else unused(Path("runs/compare"))
     return _compare(Plan(configs, seeds), path, args, args.report)
 
 
 def _compare(plan: Plan, path: Path, args: argparse.Namespace, report: str | None = None) -> int:
-    from fedpurin.api import compare_plan
     from fedpurin.cli.show import as_document, results_table
     from fedpurin.cli.watching import watching
+    from fedpurin.comparing import compare_plan
     from fedpurin.stopping import stoppable
 
     console = make_console(stderr=args.json)
@@ -204,10 +205,3 @@ def _compare(plan: Plan, path: Path, args: argparse.Namespace, report: str | Non
     if args.json:
         print_json(as_document([run.path for run in runs]))
     return 0
-
-
-def _new_folder(path: Path) -> Path:
-    candidate, number = path, 2
-    while candidate.exists():
-        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
-    return candidate

@@ -24,7 +24,7 @@ from fedpurin.errors import EngineError, MismatchError
 from fedpurin.job import Job
 from fedpurin.messages import Known, Message, Uploads
 from fedpurin.meta import Meta
-from fedpurin.runs import ledger
+from fedpurin.runs.entry import ledger_entry
 from fedpurin.train import Score, generator
 
 
@@ -105,7 +105,7 @@ class Hub:
             reference=self._reference(client),
             confirmed=self.known(client).round,
         ).data
-        self.ledger.append(ledger.entry(data, message))
+        self.ledger.append(ledger_entry(data, message))
         return data
 
     def _type(self, message: Message) -> str:
@@ -146,7 +146,7 @@ class Hub:
             if self._packed is not None:
                 assert decoded.packed is not None
                 self._packed[row] = decoded.packed
-            self.ledger.append(ledger.entry(upload, decoded.message, meta=len(meta)))
+            self.ledger.append(ledger_entry(upload, decoded.message, meta=len(meta)))
         self.metas[client] = told
 
     def fail(self, client: int, reason: str) -> None:

@@ -197,7 +197,7 @@ class RunDirectory:
             for log in reversed(LOGS):  # metrics.jsonl last: as long as it is there, `expected` is the same
                 file = self.path / log
                 if not expected and file.stat().st_size:
-                    aside = _unused(self.path / f"{log}.bak")
+                    aside = files.unused(self.path / f"{log}.bak", "")
                     files.disk.rename(file, aside)
                     self.warnings.append(
                         f"no whole checkpoint is left: begins anew; {log} is kept as {aside}"
@@ -285,17 +285,7 @@ def default_path(config: Config, folder: Path = Path("runs")) -> Path:
     method = config.method.name or type(config.method).__name__
     alpha = f"-a{config.data.alpha:g}" if "data.alpha" in setting_of(config.as_dict()) else ""
     name = f"{method}-{dataset}{alpha}-s{config.run.seed}"
-    candidate, number = folder / name, 2
-    while candidate.exists():
-        candidate, number = folder / f"{name}-{number}", number + 1
-    return candidate
-
-
-def _unused(path: Path) -> Path:
-    candidate, number = path, 2
-    while candidate.exists():
-        candidate, number = path.with_name(f"{path.name}{number}"), number + 1
-    return candidate
+    return files.unused(folder / name)
 
 
 def _lock(path: Path) -> FileLock:

@@ -1,10 +1,6 @@
 """What every message cost: bytes by section, beside the paper's counting rule and the entropy bound.
 
-Writing a line needs torch, reading does not. A message costs what was handed over: header, mask and values as
-they were encoded, and meta, the sample count and metrics that go up beside it.
-
-The paper counts 4 bytes for each non-zero value that travels, whatever its type, and for uploads with a
-critical mask 1 bit per exchanged parameter; no header, no packaging.
+`entry` makes the lines, when messages are sent; here they are read again, which needs no torch.
 
 The bound is what an ideal coder needs that knows only how many positions are chosen: n * H(k / n) bits for
 k of n, plus the values. A mask that is like the one before, or has runs, can cost less.
@@ -22,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,51 +26,15 @@ from numpy.typing import NDArray
 from fedpurin.errors import RunError
 from fedpurin.files import write_atomic, writing
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
-
-if TYPE_CHECKING:
-    from fedpurin.messages import Message
+from fedpurin.value_types import all_types
 
 Direction = Literal["up", "down"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 DIRECTIONS: tuple[Direction, ...] = ("up", "down")
 SECTIONS = ("header", "mask", "values", "meta")
-VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "sign": 1 / 8}
-PAPER_VALUE_BYTES = 4
+VALUE_BYTES = {name: kind.bits / 8 for name, kind in all_types().items()}
 MIB = 2**20
-
-
-def paper_bytes(message: Message, direction: Direction) -> int:
-    """The paper's counting rule for one message of one client."""
-    values_nd = message.values_nd
-    travels = values_nd != 0 if message.support_nd is None else (values_nd != 0) & message.support_nd
-    has_mask = direction == "up" and message.critical_nd is not None
-    mask = -(-values_nd.shape[1] // 8) if has_mask else 0
-    return PAPER_VALUE_BYTES * int(travels.sum()) + mask
-
-
-def entry(data: bytes | memoryview, message: Message, *, meta: int = 0) -> dict[str, Any]:
-    """The ledger line of a message, from the bytes that travel; `meta` bytes go beside them."""
-    from fedpurin import wire  # brings torch, which readers of a ledger do not need
-
-    head = wire.peek(data)
-    return {
-        "round": head.round,
-        "client": head.client,
-        "direction": head.direction,
-        "bytes": {
-            "header": wire.HEADER_BYTES,
-            "mask": head.critical_bytes + head.outside_bytes,
-            "values": head.value_bytes,
-            "meta": meta,
-        },
-        "kept": head.kept,
-        "critical": None if message.critical_nd is None else head.critical,
-        "outside": head.kept_outside,
-        "paper_bytes": paper_bytes(message, head.direction),
-        "mask_encoding": head.mask_encoding,
-        "value_type": head.value_type,
-    }
 
 
 def entropy_bits(k: int, n: int) -> float:
@@ -201,7 +161,7 @@ class Ledger:
         echoed = self.mask_encodings[m].startswith("echo")
         outside = entropy_bits(int(self.outside_m[m]), self.d - critical)
         bits = (0.0 if echoed else entropy_bits(critical, self.d)) + outside
-        size = VALUE_BYTES.get(self.value_types[m])  # None: a type of a plug-in; taken as ideal
+        size = VALUE_BYTES.get(self.value_types[m])  # None: a type that is not here; taken as ideal
         values = int(self.sections_ms[m, SECTIONS.index("values")])
         return bits / 8 + (values if size is None else int(self.kept_m[m]) * size)
 

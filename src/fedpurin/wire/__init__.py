@@ -98,11 +98,14 @@ Type 5 came after the others, under the same version: all messages of types 1 to
 receiver that does not know it refuses it as an unknown value type.
 """
 
+from fedpurin.value_types import all_types
 from fedpurin.wire.decoding import Decoded, decode, peek
 from fedpurin.wire.encoding import Encoded, Reference, encode
 from fedpurin.wire.header import LENGTH as HEADER_BYTES
-from fedpurin.wire.header import VALUE_TYPES, Address, Header
+from fedpurin.wire.header import Address, Header
 from fedpurin.wire.values import quantize
+
+VALUE_TYPES = tuple(all_types())
 
 __all__ = [
     "HEADER_BYTES",

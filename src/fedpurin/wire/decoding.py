@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedpurin.errors import CorruptError, UnknownReferenceError
 from fedpurin.messages import Message
+from fedpurin.value_types.base import Codes
 from fedpurin.wire import header as h
 from fedpurin.wire import masks, packing
 from fedpurin.wire import values as v
@@ -68,7 +69,7 @@ def _decoded(
     )
 
 
-def _read_values(section: memoryview, head: h.Header) -> v.Codes:
+def _read_values(section: memoryview, head: h.Header) -> Codes:
     entries = _entries(head)
     if head.flags & h.PACKED_VALUES:
         raw = v.unpack_section(section, head.value_type, entries, head.kept)
@@ -80,7 +81,7 @@ def _read_values(section: memoryview, head: h.Header) -> v.Codes:
 def _entries(head: h.Header) -> int:
     if h.INLINE not in (head.critical_coding, head.outside_coding):
         return head.kept
-    if not v.marks(head.value_type):
+    if v.reserved(head.value_type) is None:
         raise CorruptError(f"{head.value_type} can mark no position as left out, but a set is coded inline")
     return head.d if head.critical_travels else head.outside
 
@@ -90,18 +91,18 @@ def _expect_no_bytes(*lengths: int) -> None:
         raise CorruptError(f"a mask coding without bytes comes with a section of {max(lengths)} bytes")
 
 
-def _from_inline_mask(codes: v.Codes, head: h.Header) -> Decoded:
+def _from_inline_mask(codes: Codes, head: h.Header) -> Decoded:
     present, codes = _strip_reserved(codes, head)
     values = _scatter(v.from_codes(codes, head.value_type), present, head.d)
     return _decoded(head, values, present, present, masks.pack(present))
 
 
-def _strip_reserved(codes: v.Codes, head: h.Header) -> tuple[Bits, v.Codes]:
-    present = codes.items != v.RESERVED[head.value_type]
+def _strip_reserved(codes: Codes, head: h.Header) -> tuple[Bits, Codes]:
+    present = codes.items != v.reserved(head.value_type)
     kept = int(np.count_nonzero(present))
     if kept != head.kept:
         raise CorruptError(f"{kept} values are not marked as left out where the header counts {head.kept}")
-    return present, v.Codes(codes.items.take(np.flatnonzero(present)), codes.scales)
+    return present, Codes(codes.items.take(np.flatnonzero(present)), codes.scales)
 
 
 def _read_critical(section: memoryview, head: h.Header, known: Sequence[Reference]) -> Bits | None:
@@ -169,8 +170,8 @@ def _read_bitmap_bytes(section: memoryview, packed: bool, count: int) -> Bytes:
 
 
 def _read_support(
-    section: memoryview, critical: Bits | None, codes: v.Codes, head: h.Header
-) -> tuple[Bits | None, v.Codes]:
+    section: memoryview, critical: Bits | None, codes: Codes, head: h.Header
+) -> tuple[Bits | None, Codes]:
     """bool [d] or None for all, and the codes without those that mark a value as left out."""
     if head.outside_coding in (h.EMPTY, h.ALL, h.INLINE):
         _expect_no_bytes(len(section))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fedpurin.messages import Message
+from fedpurin.value_types import find_type
 from fedpurin.wire import header as h
 from fedpurin.wire import masks, packing
 from fedpurin.wire import values as v
@@ -72,7 +73,7 @@ def encode(
 
     `reference` is a mask the receiver is known to have; it is used only where that saves bytes.
     """
-    v.check_type(values)
+    find_type(values)  # refuses an unknown one
     if not 0 <= confirmed <= h.U32_MAX:
         raise ValueError(f"confirmed = {confirmed} is outside 0..{h.U32_MAX}")
     parts = Parts(message, address.d)
@@ -116,7 +117,7 @@ def _mask_sections(
     """Code the critical mask and the support outside it, or mark one of them inside the values."""
     critical = _code_critical(parts, pack, reference)
     outside = _code_outside(parts, pack)
-    if not v.marks(value_type):
+    if v.reserved(value_type) is None:
         return critical, outside
     candidate = critical if parts.only_critical_travels else outside
     entries = _inline_entries(parts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedpurin.errors import CorruptError, MismatchError, TruncatedError
+from fedpurin.value_types import find_type, name_of
 
 MAGIC = b"FPRN"
 VERSION = 1
@@ -25,7 +26,6 @@ SIZED_BY_BITMAP = (BITMAP, DELTA_BITMAP)  # the only mask codings that may be pa
 PACKED_CRITICAL, PACKED_OUTSIDE, PACKED_VALUES, CRITICAL_TRAVELS = 1, 2, 4, 8
 ALL_FLAGS = 15
 
-VALUE_TYPES = ("float32", "float16", "bfloat16", "int8", "sign")  # a type's code is its place, from 1
 
 _BEFORE_CHECKSUM = struct.Struct("<4s6B2s5I8s6I")
 _CHECKSUM = struct.Struct("<I")
@@ -107,7 +107,7 @@ def write(header: Header) -> bytes:
         ("up", "down").index(header.direction),
         header.critical_coding,
         header.outside_coding,
-        VALUE_TYPES.index(header.value_type) + 1,
+        find_type(header.value_type).number,
         header.flags,
         b"\0\0",
         header.client,
@@ -153,7 +153,7 @@ def read(data: memoryview) -> Header:
     if direction > 1 or critical_coding > DELTA_BITMAP or outside_coding not in OUTSIDE_CODINGS:
         codes = f"direction {direction}, mask coding {critical_coding}, outside coding {outside_coding}"
         raise CorruptError(f"one of these is unknown: {codes}")
-    if not 1 <= value_type <= len(VALUE_TYPES):
+    if name_of(value_type) is None:
         raise CorruptError(f"value type {value_type} is unknown")
     if flags & ~ALL_FLAGS or reserved != b"\0\0":
         raise CorruptError(f"reserved flags or bytes are set: flags {flags:#x}, bytes {reserved.hex()}")
@@ -168,7 +168,7 @@ def read(data: memoryview) -> Header:
         proof=proof,
         critical_coding=critical_coding,
         outside_coding=outside_coding,
-        value_type=VALUE_TYPES[value_type - 1],
+        value_type=str(name_of(value_type)),
         flags=flags,
         critical=critical,
         kept=kept,

@@ -1,0 +1,158 @@
+"""Several methods and seeds side by side, in one folder: `fedpurin.compare` and `fedpurin compare`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from fedpurin.api import Settings, engine_of, guest, start, watching
+from fedpurin.config import Config
+from fedpurin.engines.driver import Watcher
+from fedpurin.errors import ConfigError, RunError
+from fedpurin.files import unused, write_atomic
+from fedpurin.given import Given, method_name
+from fedpurin.job import Job
+from fedpurin.methods import find_method
+from fedpurin.options import AnyMethodForm, RunOptions, configured, with_method
+from fedpurin.result import Comparison, load_result
+from fedpurin.runs.directory import models_to_collect
+from fedpurin.settings import names_of, plain
+
+COMPARISON = "compare.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison: one configuration for each method and seed, kept in `compare.json` of its folder."""
+
+    configs: dict[str, Config]  # by method
+    seeds: list[int]
+
+    @classmethod
+    def of(cls, config: Config, methods: Sequence[str], seeds: Sequence[int]) -> Plan:
+        """Every method takes those of the configuration's method settings that it has."""
+        return cls({name: config.updated({"run": {"method": name}}) for name in methods}, list(seeds))
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        file = folder / COMPARISON
+        try:
+            stored = json.loads(file.read_text())
+            return cls({k: Config.from_stored(v) for k, v in stored["configs"].items()}, stored["seeds"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise RunError(f"{file} is damaged ({problem}); start the comparison anew") from problem
+
+    def to_json(self) -> str:
+        return json.dumps({"configs": {k: c.as_dict() for k, c in self.configs.items()}, "seeds": self.seeds})
+
+    def check(self, folder: Path, given: Given | None = None) -> None:
+        """Refuse what cannot run before anything is written: each method once, and each seed's split once."""
+        methods: set[str] = set()
+        seeds: set[int] = set()
+        for path, config in self.runs(folder):
+            tried = config.run.method in methods and config.run.seed in seeds
+            if tried or (path / "result.json").exists():
+                continue
+            engine_of(config, given).check(Job.build(config, given))
+            methods.add(config.run.method)
+            seeds.add(config.run.seed)
+
+    def claim(self, folder: Path) -> None:
+        """Make the folder this comparison's, unless it is something else's."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / COMPARISON).exists():
+                if (folder / COMPARISON).read_text() != self.to_json():
+                    raise RunError(f"{folder} holds another comparison; choose another --out")
+            elif any(path.suffix != ".tmp" for path in folder.iterdir()):  # left by a killed process
+                raise RunError(f"{folder} is not empty and no comparison; choose another --out")
+            else:
+                write_atomic(folder / COMPARISON, self.to_json())
+        except OSError as problem:
+            raise RunError(f"cannot write to {folder}: {problem.strerror}") from problem
+
+    def runs(self, folder: Path) -> Iterator[tuple[Path, Config]]:
+        """Each run's directory and configuration, seed by seed."""
+        short = {method: config.method.name for method, config in self.configs.items()}
+        for seed in self.seeds:
+            for method, config in self.configs.items():
+                clear = short[method] and list(short.values()).count(short[method]) == 1
+                name = short[method] if clear else method.replace(":", "-")
+                yield folder / f"{name}-s{seed}", config.updated({"run": {"seed": seed}})
+
+
+def compare(
+    config: Config | None = None,
+    methods: Sequence[AnyMethodForm] = ("separate", "fedavg", "fedpurin"),
+    out: Path | str | None = None,
+    seeds: Sequence[int] = (1,),
+    watcher: Callable[[Config], Watcher | None] | None = None,
+    *,
+    settings: Settings | None = None,
+    progress: bool | None = None,
+    **options: Unpack[RunOptions],
+) -> Comparison:
+    """Run several methods and seeds below `out` (default: a new folder in runs/).
+
+    The other keywords are those of `run`: model, data, rounds, ... What is finished there is not run again. A
+    setting of [method] goes to every method that has it.
+    """
+    base, given = configured(config, None, **options)
+    own = dict((settings or {}).get("method", {}))
+    check_settings_are_used(list(own), [method_name(method) for method in methods])
+    base = base.updated(
+        {section: values for section, values in (settings or {}).items() if section != "method"}
+    )
+    configs: dict[str, Config] = {}
+    for method in methods:
+        chosen = with_method(base, method)
+        fitting = {key: value for key, value in own.items() if key in names_of(type(chosen.method))}
+        chosen = chosen.updated({"method": fitting})
+        configs[_unused_key(configs, chosen)] = chosen
+    folder = Path(out) if out is not None else unused(Path("runs/compare"))
+    return compare_plan(Plan(configs, list(seeds)), folder, watcher, given, progress)
+
+
+def _unused_key(configs: Mapping[str, Config], config: Config) -> str:
+    """The method's name; with its settings where two are of one method."""
+    name = config.run.method
+    if name in configs:
+        standard = type(config.method)()
+        own = {k: v for k, v in plain(config.method).items() if v != getattr(standard, k)}
+        name += "".join(f"-{key}{value}" for key, value in own.items())
+    if name in configs:
+        raise ConfigError(f"the method {name} is named twice, with the same settings")
+    return name
+
+
+def compare_plan(
+    plan: Plan,
+    folder: Path,
+    watcher: Callable[[Config], Watcher | None] | None = None,
+    given: Given | None = None,
+    progress: bool | None = None,
+) -> Comparison:
+    """Carry out a comparison, or the rest of it. `watcher` gives one for each run."""
+    plan.check(folder, given)
+    plan.claim(folder)
+    results = []
+    for path, config in plan.runs(folder):
+        if (path / "result.json").exists() and given is None and not models_to_collect(path):
+            results.append(load_result(path))
+            continue
+        own = watcher(config) if watcher else None
+        with watching(own, progress if watcher is None else False, config.method.label) as seen, guest():
+            results.append(start(config, path, seen, given))
+    return Comparison(results)
+
+
+def check_settings_are_used(settings: Sequence[str], methods: Sequence[str]) -> None:
+    """In a comparison a setting of [method] must belong to at least one of the methods."""
+    accepted = {name: names_of(find_method(name)) for name in methods}
+    for key in settings:
+        if not any(key in names for names in accepted.values()):
+            said = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in accepted.items())
+            raise ConfigError(f"no method of this comparison has a setting method.{key} ({said})")
