@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -37,6 +37,18 @@ def choices_of(kind: type, name: str) -> tuple[Any, ...]:
     hint = hints(kind)[name]
     listed = next(f.metadata.get("choices", ()) for f in fields(kind) if f.name == name)
     return get_args(hint) if get_origin(hint) is Literal else tuple(listed)
+
+
+def parse_sets(words: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What --set says: from SECTION.KEY=VALUE to {section: {key: text}}."""
+    table: dict[str, dict[str, Any]] = {}
+    for word in words:
+        target, equals, value = word.partition("=")
+        section, dot, key = target.partition(".")
+        if not equals or not dot:
+            raise ConfigError(f"--set {word!r} should read SECTION.KEY=VALUE, e.g. --set train.lr=0.05")
+        table.setdefault(section, {})[key] = value
+    return table
 
 
 def converted(section: str, kind: type, values: Mapping[str, Any], whose: str) -> dict[str, Any]:

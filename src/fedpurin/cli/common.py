@@ -12,7 +12,7 @@ from fedpurin.config import ENGINES, SECTIONS, VALUES, Config
 from fedpurin.data.catalog import NAMES
 from fedpurin.errors import ConfigError
 from fedpurin.presets import PRESETS
-from fedpurin.settings import help_of, names_of
+from fedpurin.settings import help_of, names_of, parse_sets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,12 +107,8 @@ def flag_settings(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
         if name.startswith("set:") and value is not None:
             section, key = name.removeprefix("set:").split(".")
             table.setdefault(section, {})[key] = value
-    for item in args.sets:
-        target, equals, value = item.partition("=")
-        section, dot, key = target.partition(".")
-        if not equals or not dot:
-            raise ConfigError(f"--set {item!r} should read SECTION.KEY=VALUE, e.g. --set train.lr=0.05")
-        table.setdefault(section, {})[key] = value
+    for section, values in parse_sets(args.sets).items():
+        table.setdefault(section, {}).update(values)
     return table
 
 

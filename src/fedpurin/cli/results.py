@@ -55,7 +55,7 @@ def add_commands(commands: Any) -> None:
     figure.add_argument(
         "name",
         metavar="NAME",
-        help="accuracy, gain, traffic, cost, bytes, classes, overlap, graph, groups, coverage, selection",
+        help="accuracy, gain, traffic, cost, ...; a name that is none is answered with all of them",
     )
     figure.add_argument("runs", metavar="RUN", nargs="+")
     figure.add_argument("-o", "--output", metavar="FILE", required=True)

@@ -22,6 +22,7 @@ from fedpurin.data.official import (
     source_named,
 )
 from fedpurin.errors import DataError
+from fedpurin.files import write_atomic
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all where the server says
 
@@ -78,25 +79,13 @@ def _get_archive(source: DatasetSpec, root: Path, folder: Path, progress: Progre
     fetch(url, part, sum(source.size(spec) for spec in source.files) + SLACK, progress)
     try:
         for spec, _, raw in read_archive(source, part):
-            _write(folder / spec.name, raw)
+            write_atomic(folder / spec.name, raw)
     except OSError as error:  # no room, say: the download is kept
         raise _cannot_write(folder, error) from None
     except DataError as error:
         part.unlink()
         raise _not_official(url, error) from None
     part.unlink()
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def fetch(url: str, part: Path, limit: int, progress: Progress | None = None) -> None:

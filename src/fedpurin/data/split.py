@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedpurin.errors import DataError
+from fedpurin.files import write_atomic
 
 FORMAT, VERSION = "fedpurin-split", 1
 
@@ -59,16 +59,9 @@ class Split:
             "train": [indices.tolist() for indices in self.train],
             "test": [indices.tolist() for indices in self.test],
         }
-        path = Path(path)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write_atomic(Path(path), json.dumps(content))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise DataError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
 
     @staticmethod

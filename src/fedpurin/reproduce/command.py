@@ -107,8 +107,9 @@ def _output(args: argparse.Namespace) -> Path:
 def build_source(args: argparse.Namespace) -> Source:
     from fedpurin.reproduce.published import Paper
     from fedpurin.reproduce.result_store import ResultStore
-    from fedpurin.reproduce.scales import Request, read_changes
+    from fedpurin.reproduce.scales import Request
     from fedpurin.reproduce.source import Source
+    from fedpurin.settings import parse_sets
 
     request = Request(
         scale=args.scale,
@@ -117,7 +118,7 @@ def build_source(args: argparse.Namespace) -> Source:
         methods=tuple(_methods(args.method)),
         seeds=tuple(int(s) for s in _numbers(args.seeds, "--seeds")),
         rounds=args.rounds,
-        changes=read_changes(args.set),
+        changes=parse_sets(args.set),
         levels=tuple(_numbers(args.levels, "--levels")),
     )
     return Source(ResultStore(experiments_folder(args.experiments) / "results"), Paper.load(), request)

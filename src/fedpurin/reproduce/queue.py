@@ -22,9 +22,10 @@ from filelock import FileLock, Timeout
 from fedpurin.errors import ConfigError, FedpurinError, RunError
 from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
 from fedpurin.reproduce.result_store import ResultStore
-from fedpurin.reproduce.scales import Request, read_changes
+from fedpurin.reproduce.scales import Request
 from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import Cell
+from fedpurin.settings import parse_sets
 from fedpurin.stopping import stoppable
 
 LOWEST_PRIORITY = 19
@@ -100,7 +101,7 @@ def _wanted(entry: dict[str, Any], where: str) -> Wanted:
             datasets=(entry.get("dataset", "cifar-10"),),
             methods=(entry["method"],),
             rounds=entry.get("rounds"),
-            changes=read_changes(entry.get("set", [])),
+            changes=parse_sets(entry.get("set", [])),
         )
         for seed in entry.get("seeds", [1]):
             alpha = float(entry.get("alpha", 0.5))

@@ -79,18 +79,6 @@ class Request:
         return config.updated(own(table or {}, method)).updated(own(self.changes, method, self.methods))
 
 
-def read_changes(words: Iterable[str]) -> dict[str, dict[str, str]]:
-    """From section.key=value to a table of settings."""
-    changes: dict[str, dict[str, str]] = {}
-    for text in words:
-        name, equals, value = text.partition("=")
-        section, dot, key = name.partition(".")
-        if not (equals and dot):
-            raise ConfigError(f"--set {text!r} should look like section.key=value, e.g. run.clients=8")
-        changes.setdefault(section, {})[key] = value
-    return changes
-
-
 @lru_cache
 def paper_config(dataset: str, method: str) -> Config:
     """The preset of the data set for this method, with those of its settings that the method has."""
