@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from fedpurin.errors import RunError
 
 
@@ -114,6 +116,20 @@ def make_folders(path: Path) -> None:
         make_folders(path.parent)
         disk.make_folder(path)
         disk.sync(path.parent)
+
+
+@contextmanager
+def only_process(lock: Path, refusal: Exception) -> Iterator[None]:
+    """Nobody else holds this lock meanwhile; where somebody does, the refusal is raised at once."""
+    held = FileLock(lock, timeout=0, thread_local=False)
+    try:
+        held.acquire()
+    except Timeout:
+        raise refusal from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def unused(path: Path, separator: str = "-") -> Path:

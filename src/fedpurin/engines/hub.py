@@ -3,8 +3,8 @@
     hub.begin(t, clients)          who is asked in this round
     hub.reply(client)              bytes for the client, or None where there is nothing to say
     hub.accept(client, upload, meta)   checks everything first; a refused upload changes nothing
-    hub.close(t)                   aggregates and returns the round's record and ledger lines
-    hub.finish(client, meta)       the evaluation of a client's final model
+    hub.close(t)                   aggregates and returns the round's record
+    hub.take_ledger()              the lines of the messages since the last call
 
 The hub knows no data set and no model, only the layout of what is exchanged.
 """

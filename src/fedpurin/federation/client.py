@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fedpurin.engines.flower.limits import Limits
@@ -17,6 +14,7 @@ from fedpurin.federation.keys import SiteKeys, load_site_keys
 from fedpurin.federation.launch import new_lines
 from fedpurin.federation.preflight import check_server, is_loopback, split_address
 from fedpurin.federation.printing import Console, describe_site, say
+from fedpurin.files import only_process
 from fedpurin.stopping import stoppable
 
 POLL_SECONDS = 0.2
@@ -102,14 +100,7 @@ def _checked_data(data: str) -> str:
     return spec
 
 
-@contextlib.contextmanager
-def only_client_of(state: Path) -> Iterator[None]:
+def only_client_of(state: Path) -> AbstractContextManager[None]:
     """Two clients on one state directory would spoil each other's memory."""
-    descriptor = os.open(state / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ConfigError(f"{state} is in use by another client: give each its own --state") from None
-    finally:
-        os.close(descriptor)
+    refusal = ConfigError(f"{state} is in use by another client: give each its own --state")
+    return only_process(state / ".lock", refusal)

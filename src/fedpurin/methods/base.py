@@ -16,7 +16,7 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -93,6 +93,11 @@ class Method(Generic[M, S]):
     def criterion(output: Tensor, y: Tensor) -> Tensor:
         """The loss of outputs and targets, for use in `loss`; a run of another task has another one."""
         return F.cross_entropy(output, y)
+
+    @classmethod
+    def idle(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        """Settings that do nothing beside these others: {its name: the name of the one that is why}."""
+        return {}
 
     def exchanged(self, layout: Layout) -> Tensor:
         """bool [D]: which parameters travel at all."""

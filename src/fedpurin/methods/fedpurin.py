@@ -10,6 +10,7 @@ mini-batches (theta^2 h orders parameters alike); tau_end; silent_after. Updates
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -49,6 +50,12 @@ class FedPURIN(Method[NoMemory, Groups]):
     floor: float = setting(1e-10, "scores up to this are not critical; -1: no floor", least=-1)
     tau_end: float = setting(0.0, "tau moves there, linearly, until round beta; 0: it stays", least=0, most=1)
     silent_after: int = setting(0, SILENT_AFTER, least=0)
+
+    @classmethod
+    def idle(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        score = settings.get("score", "gradient")
+        idle = {} if score == "gradient" else {"gradient_dtype": "score"}
+        return idle if score in ("gradient", "delta") else idle | {"hessian": "score"}
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head", *(() if self.exchange_norm == "no" else ("norm",)))

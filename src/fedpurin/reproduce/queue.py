@@ -6,20 +6,18 @@ of an unfinished one when it is stopped (time is up, Ctrl-C, SIGTERM). Then figu
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from fedpurin.errors import ConfigError, FedpurinError, RunError
+from fedpurin.files import make_folders, only_process
 from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
 from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import Request
@@ -133,7 +131,9 @@ def show(queue: Queue, steps: list[tuple[Wanted, Step]], means: Means) -> None:
 def work(queue: Queue, store: ResultStore, runs: Path, means: Means, minutes: float | None) -> bool:
     """Carry out the queue until it is empty or the time is up. Whether anything new is in the store."""
     news = False
-    with _alone(store), stoppable():
+    refusal = RunError(f"another queue works on {store.folder}; wait for it or stop it")
+    make_folders(store.folder)
+    with only_process(store.folder / "queue.lock", refusal), stoppable():
         os.nice(LOWEST_PRIORITY - os.nice(0))
         until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
         means = Means(means.console, means.workers, means.data_dir, until)
@@ -162,20 +162,6 @@ def _store_unfinished(step: Step, store: ResultStore, means: Means) -> bool:
     if key is not None:
         means.say(f"{key}: stored as far as it came; the next queue continues it")
     return key is not None
-
-
-@contextlib.contextmanager
-def _alone(store: ResultStore) -> Iterator[None]:
-    store.folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(store.folder / "queue.lock", timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunError(f"another queue works on {store.folder}; wait for it or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def regenerate(queue: Queue, draw: Callable[[list[str], Path], None], update: Callable[[Path], None]) -> None:

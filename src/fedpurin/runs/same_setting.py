@@ -125,10 +125,10 @@ def unread(table: ConfigTable) -> dict[str, str]:
         leave_out("data.partition", "data.alpha")
     if table.get("train.optimiser", "sgd") != "sgd":
         leave_out("train.optimiser", "train.momentum")
-    if table.get("method.score", "gradient") != "gradient":
-        leave_out("method.score", "method.gradient_dtype")
-    if table.get("method.score") in {"magnitude", "random", "curvature"}:
-        leave_out("method.score", "method.hessian")
+    method = _method(str(table.get("run.method", _standard().run.method)))
+    own = {name.partition(".")[2]: value for name, value in table.items() if name.startswith("method.")}
+    for name, cause in ({} if method is None else method.idle(own)).items():
+        leave_out(f"method.{cause}", f"method.{name}")
     if table.get("wire.values") == "float32":
         leave_out("wire.values", "wire.feedback")
     return idle
