@@ -33,9 +33,8 @@ class Hub:
         self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
         self.aggregated = 0  # the last round that was closed and not silent
-        self.confirmed_N = torch.zeros(
-            self.clients, dtype=torch.int64
-        )  # last accepted round of each; 0: none
+        # The round of each client's last accepted upload; 0: none.
+        self.confirmed_N = torch.zeros(self.clients, dtype=torch.int64)
         self.masks_Nb: Tensor | None = None  # the last accepted mask of each client, packed
         self.server = self.method.server(self.selection, self.clients, job.common_start())
         self.t = 0

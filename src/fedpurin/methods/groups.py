@@ -23,9 +23,7 @@ class Groups(ServerState):
 
     theta_bar: Tensor | None = None  # [d]: the global mean
     sent: Tensor | None = None  # uint8 [b]: where anybody sent a value
-    merged: Tensor | None = (
-        None  # [N, d]: each client's critical part as last merged, at its critical positions
-    )
+    merged: Tensor | None = None  # [N, d]: critical parts as last merged; only critical positions count
     alone: Tensor | None = None  # bool [N]: nobody collaborated, so its critical part is its own
     overlap: Tensor | None = None  # [n, n] of the last round's participants
     groups: Tensor | None = None  # bool [n, n]
