@@ -27,7 +27,7 @@ CONFIG = fedpurin.Config().updated(
 
 
 def test_what_another_process_left_half_done_is_continued(tmp_path: Path) -> None:
-    Plan.of(CONFIG, ["fedpurin"], [1]).claim(tmp_path / "all")
+    Plan({"fedpurin": CONFIG}, [1]).claim(tmp_path / "all")
     run_until(CONFIG, tmp_path / "all" / "fedpurin-s1", 2)
     assert not (tmp_path / "all" / "fedpurin-s1" / "result.json").exists()
     (continued,) = fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all")

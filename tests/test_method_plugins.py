@@ -78,7 +78,7 @@ def test_a_run_of_a_method_named_by_path_has_a_plain_folder(tmp_path: Path) -> N
 
 def test_methods_of_one_name_get_folders_of_their_own(tmp_path: Path) -> None:
     mine = f"{__name__}:FedProx"  # the same class, found elsewhere
-    plan = Plan.of(Config(), [PROX, mine, "fedavg"], [1])
+    plan = Plan({name: Config().updated({"run": {"method": name}}) for name in (PROX, mine, "fedavg")}, [1])
     names = [path.name for path, _ in plan.runs(tmp_path)]
     assert names == ["examples.methods.fedprox-FedProx-s1", f"{__name__}-FedProx-s1", "fedavg-s1"]
 

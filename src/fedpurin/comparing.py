@@ -32,11 +32,6 @@ class Plan:
     seeds: list[int]
 
     @classmethod
-    def of(cls, config: Config, methods: Sequence[str], seeds: Sequence[int]) -> Plan:
-        """Every method takes those of the configuration's method settings that it has."""
-        return cls({name: config.updated({"run": {"method": name}}) for name in methods}, list(seeds))
-
-    @classmethod
     def read(cls, folder: Path) -> Plan:
         file = folder / COMPARISON
         try:

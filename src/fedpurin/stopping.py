@@ -8,6 +8,9 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+INTERRUPTED = 130
+"""The exit code of a command that was stopped."""
+
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:

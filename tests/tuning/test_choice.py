@@ -8,9 +8,10 @@ from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.methods import METHODS
 from fedpurin.runs.same_setting import setting_key
+from fedpurin.runs.traffic import fronts
 from fedpurin.settings import names_of
 from fedpurin.tuning.candidates import VARIED, Candidate, candidates, never_varied
-from fedpurin.tuning.outcome import choose, fronts
+from fedpurin.tuning.outcome import choose
 from fedpurin.tuning.search import rung_rounds
 from fedpurin.tuning.trial import Standing
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from fedpurin.cli import data, doctor, federation, init, results, run, tune
 from fedpurin.errors import FedpurinError
+from fedpurin.stopping import INTERRUPTED
 from fedpurin.version import __version__
-
-INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):

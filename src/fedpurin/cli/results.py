@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedpurin.bench import command as speed
 from fedpurin.cli.common import add_command, add_json, make_console, print_json
+from fedpurin.reproduce import command as paper
 
 
 def add_commands(commands: Any) -> None:
@@ -67,30 +68,18 @@ def add_commands(commands: Any) -> None:
     watch.add_argument("run", metavar="RUN")
     watch.set_defaults(function=watch_run)
 
-    for name, module, help, example in EXTRA:
-        if find_spec(module) is not None and find_spec(f"{module}.command") is not None:
-            _add_extra(commands, name, module, help, example)
+    about = "regenerate the paper's tables and figures"
+    example = "fedpurin reproduce table-communication --scale quick --data-dir DATA"
+    reproduce = add_command(commands, "reproduce", about, example)
+    paper.add_arguments(reproduce)
+    reproduce.set_defaults(function=lambda args: paper.run(args, make_console()))
+
+    bench = add_command(commands, "bench", "measure this machine", "fedpurin bench")
+    speed.add_arguments(bench)
+    bench.set_defaults(function=lambda args: speed.run(args, make_console()))
 
 
 STDOUT = "-"
-EXTRA = (
-    (
-        "reproduce",
-        "fedpurin.reproduce",
-        "regenerate the paper's tables and figures",
-        "fedpurin reproduce table-communication --scale quick --data-dir DATA",
-    ),
-    ("bench", "fedpurin.bench", "measure this machine", "fedpurin bench"),
-)
-
-
-def _add_extra(commands: Any, name: str, module: str, help: str, example: str) -> None:
-    from importlib import import_module
-
-    command = import_module(f"{module}.command")
-    parser = add_command(commands, name, help, example)
-    command.add_arguments(parser)
-    parser.set_defaults(function=lambda args: command.run(args, make_console()))
 
 
 def show_runs(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from fedpurin.cli.common import (
     read_config,
 )
 from fedpurin.errors import ConfigError, RunError
+from fedpurin.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from fedpurin.comparing import Plan
     from fedpurin.config import Config
     from fedpurin.engines.driver import Watcher
-
-INTERRUPTED = 130
 
 
 def add_commands(commands: Any) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpurin.cli.common import add_command, add_config_flags, make_console, read_config
+from fedpurin.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fedpurin.tuning.outcome import RankedTrial, SearchOutcome
-
-INTERRUPTED = 130
 
 
 def add_commands(commands: Any) -> None:

@@ -15,10 +15,9 @@ from fedpurin.federation.launch import new_lines
 from fedpurin.federation.preflight import check_server, is_loopback, split_address
 from fedpurin.federation.printing import Console, describe_site, say
 from fedpurin.files import only_process
-from fedpurin.stopping import stoppable
+from fedpurin.stopping import INTERRUPTED, stoppable
 
 POLL_SECONDS = 0.2
-INTERRUPTED = 130
 
 
 def take_part(

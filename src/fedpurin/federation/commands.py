@@ -32,12 +32,10 @@ from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
 from fedpurin.federation.printing import Console, describe_event, describe_traffic, say
 from fedpurin.federation.service import Kept, Service
-from fedpurin.stopping import stoppable
+from fedpurin.stopping import INTERRUPTED, stoppable
 
 if TYPE_CHECKING:
     from fedpurin.job import Job
-
-INTERRUPTED = 130
 
 
 def up(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import MissingExtraError
+from fedpurin.runs.reading import measurements
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
 
 
@@ -51,14 +52,10 @@ class TensorboardWriter:
 
     def _moment(self, line: dict[str, Any], moment: str) -> None:
         """Mean and lowest over clients. A merged value goes to the round it belongs to."""
-        part = line.get(moment) or {}
-        ids = part.get("clients", line.get("clients", []))
-        rounds = part.get("round", [line["round"]] * len(ids))
         for kind in ("accuracy", "loss"):
             by_round: dict[int, list[float]] = {}
-            for t, value in zip(rounds, part.get(kind) or [], strict=False):
-                if value is not None:
-                    by_round.setdefault(t, []).append(value)
+            for _, t, value in measurements(line, moment, kind):
+                by_round.setdefault(t, []).append(value)
             for t, values in by_round.items():
                 self._add(f"{kind}/{moment}", sum(values) / len(values), t)
                 if kind == "accuracy":

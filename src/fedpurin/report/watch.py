@@ -18,6 +18,7 @@ from fedpurin.errors import RunError
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.report.units import duration, mib, percent
 from fedpurin.runs.parsing import read_toml
+from fedpurin.runs.reading import measurements
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
 from fedpurin.runs.same_setting import method_label
 
@@ -72,13 +73,9 @@ class Progress:
             self.failed += len(line.get("failed") or [])
         self.seconds.append(float((line.get("seconds") or {}).get("round") or 0.0))
         for moment in SHOWN:
-            part = line.get(moment) or {}
-            ids = part.get("clients", line.get("clients", []))
-            rounds = part.get("round", [line["round"]] * len(ids))
             values: dict[int, list[float]] = {}
-            for t, value in zip(rounds, part.get("accuracy") or [], strict=False):
-                if value is not None:
-                    values.setdefault(t, []).append(value)
+            for _, t, value in measurements(line, moment, "accuracy"):
+                values.setdefault(t, []).append(value)
             curve = self.curves.setdefault(moment, {})
             curve |= {t: sum(shared) / len(shared) for t, shared in values.items()}
 

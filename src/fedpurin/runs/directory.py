@@ -33,7 +33,7 @@ from fedpurin.runs.checkpoints import (
     write_tensors,
 )
 from fedpurin.runs.parsing import read_lines, read_toml
-from fedpurin.runs.run import load_run
+from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import setting_of
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
@@ -85,7 +85,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        if not _is_run(path):
+        if not is_run(path):
             raise RunError(
                 f"{path} is not a run directory: it has no config.toml; start it anew with fedpurin run"
             )
@@ -256,17 +256,13 @@ def models_to_collect(path: Path) -> bool:
     return (path / "result.json").is_file() and any(path.glob("federation/site-*"))
 
 
-def _is_run(path: Path) -> bool:
-    return (path / "config.toml").is_file()
-
-
 def _check_free(path: Path) -> None:
     """A new run may go where nothing is, or where the making of one was broken off."""
     inside = [p for p in path.iterdir() if not p.name.endswith(".tmp")]
     filled = [log for log in LOGS if (path / log).is_file() and (path / log).stat().st_size]
     kept = [*path.glob("checkpoints/round-*")]
-    if _is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
-        remedy = f"continue it with: fedpurin resume {path}" if _is_run(path) else "empty it"
+    if is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
+        remedy = f"continue it with: fedpurin resume {path}" if is_run(path) else "empty it"
         raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
 
 

@@ -5,6 +5,7 @@ Everything that `Run` relies on is checked here, so that a damaged directory end
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,19 @@ def read_run(path: Path) -> dict[str, Any]:
         "result": read_json(path / "result.json"),
         "names": [str(name) for name in people.get("names", [])],
     }
+
+
+def measurements(line: dict[str, Any], moment: str, kind: str) -> Iterator[tuple[int, int, float]]:
+    """Client, round and value: what a line of metrics.jsonl says of a moment.
+
+    `merged` is measured one or more rounds after the round it belongs to.
+    """
+    part = line.get(moment) or {}
+    ids = part.get("clients", line.get("clients", []))
+    rounds = part.get("round", [line["round"]] * len(ids))
+    for client, t, value in zip(ids, rounds, part.get(kind) or [], strict=False):
+        if value is not None:
+            yield client, t, value
 
 
 def client_count(

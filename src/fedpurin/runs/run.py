@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
-from fedpurin.runs.reading import MOMENTS, VALIDATION, read_run
+from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
 from fedpurin.runs.same_setting import method_label
 
 __all__ = [
@@ -212,15 +212,8 @@ class Run:
         table = {key: np.full((self.rounds, self.clients), np.nan) for key in keys}
         for line in self.lines + ([self.final] if self.final else []):
             for moment, kind in keys:
-                part = line.get(moment) or {}
-                values = part.get(kind)
-                if values is None:
-                    continue
-                ids = part.get("clients", line.get("clients", []))
-                # `merged` is measured one or more rounds after the round it belongs to.
-                rounds = part.get("round", [line["round"]] * len(ids))
-                for client, t, value in zip(ids, rounds, values, strict=True):
-                    if value is not None and 1 <= t <= self.rounds:
+                for client, t, value in measurements(line, moment, kind):
+                    if 1 <= t <= self.rounds:
                         table[moment, kind][t - 1, client] = value
         return table
 

@@ -5,6 +5,8 @@ Shapes: T finished rounds; entry t - 1 belongs to round t.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedpurin.runs.run import MIB, Floats, Run
@@ -32,6 +34,26 @@ def running_mean(values_t: Floats, window: int = WINDOW) -> Floats:
     for end in range(window, len(values_t) + 1):
         means_t[end - 1] = np.mean(values_t[end - window : end])
     return means_t
+
+
+def fronts(points: Sequence[tuple[float, float]]) -> list[int]:
+    """For (accuracy, MiB): 0 on the Pareto front, 1 on the front of the rest, and so on.
+
+    A point is beaten by one that is no worse in both and better in one.
+    """
+
+    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+        return one != other and one[0] >= other[0] and one[1] <= other[1]
+
+    place = [-1] * len(points)
+    level = 0
+    while -1 in place:
+        left = [i for i, at in enumerate(place) if at == -1]
+        for i in left:
+            if not any(beats(points[j], points[i]) for j in left):
+                place[i] = level
+        level += 1
+    return place
 
 
 def traffic_to(accuracy_t: Floats, mib_t: Floats, level: float, window: int = WINDOW) -> float | None:

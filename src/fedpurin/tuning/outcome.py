@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.runs.directory import stored_config
+from fedpurin.runs.traffic import fronts
 from fedpurin.tuning.candidates import never_varied
 from fedpurin.tuning.trial import Standing, Trial
 
@@ -37,26 +38,6 @@ class SearchOutcome:
     @property
     def finalists(self) -> list[RankedTrial]:
         return [row for row in self.rows if row.rung == self.rungs]
-
-
-def fronts(points: Sequence[tuple[float, float]]) -> list[int]:
-    """For (accuracy, MiB): 0 on the Pareto front, 1 on the front of the rest, and so on.
-
-    A point is beaten by one that is no worse in both and better in one.
-    """
-    place = [-1] * len(points)
-    level = 0
-    while -1 in place:
-        left = [i for i, at in enumerate(place) if at == -1]
-        for i in left:
-            if not any(_beats(points[j], points[i]) for j in left):
-                place[i] = level
-        level += 1
-    return place
-
-
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one != other and one[0] >= other[0] and one[1] <= other[1]
 
 
 def ranked(trials: Sequence[Trial], budget: float | None) -> list[Trial]:

@@ -14,6 +14,7 @@ from fedpurin.report.run_groups import Group, last_name
 from fedpurin.report.series import NOTHING_SENT, group_mib
 from fedpurin.report.units import mib, percent
 from fedpurin.runs.run import VALIDATION
+from fedpurin.runs.traffic import fronts
 
 FRONT_COLOR = "#888888"
 SAMPLES = {VALIDATION: "validation samples", "trained": "test samples, which decide nothing"}
@@ -44,12 +45,8 @@ def whole_traffic(group: Group) -> float:
 
 def front(groups: Sequence[Group]) -> list[Group]:
     """Those that no other beats, the cheapest first."""
-    points = {group.id: (group.last_mean(VALIDATION), whole_traffic(group)) for group in groups}
-
-    def beaten(own: tuple[float, float]) -> bool:
-        return any(p != own and p[0] >= own[0] and p[1] <= own[1] for p in points.values())
-
-    return sorted((g for g in groups if not beaten(points[g.id])), key=lambda g: points[g.id][1])
+    levels = fronts([(group.last_mean(VALIDATION), whole_traffic(group)) for group in groups])
+    return sorted((g for g, level in zip(groups, levels, strict=True) if level == 0), key=whole_traffic)
 
 
 def _picture(groups: Sequence[Group], samples: str) -> Picture:
