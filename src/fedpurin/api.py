@@ -58,6 +58,8 @@ def run(
     seed: int | None = None,
     engine: str | None = None,
     workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
     settings: Settings | None = None,
     progress: bool | None = None,
 ) -> Run:
@@ -70,14 +72,16 @@ def run(
     metric     accuracy, r2, label_accuracy, or a function of outputs and targets, the higher the better
     optimiser  sgd, adam, adamw, or a function of the parameters; new in every round
     engine     local (worker processes), inline (this process alone) or ray
+    device     auto, cpu, cuda or mps; precision: float32, or bfloat16 (mixed)
     settings   any other, as in a configuration file: {"method": {"tau": 0.3}, "train": {"momentum": 0}}
     progress   by default in a terminal and in a notebook
 
     Where `out` holds the same run already, it is continued, or given back if it is finished.
     """
     base, given = configured(
-        config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, seed, engine, workers
-    )
+        config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, seed,
+        engine, workers, device, precision,
+    )  # fmt: skip
     chosen = with_method(base, method).updated(settings or {})
     path = Path(out) if out is not None else default_path(chosen)
     with _watching(watcher, progress, chosen.method.label) as seen, _guest():
@@ -230,6 +234,8 @@ def compare(
     optimiser: str | Optimiser | None = None,
     engine: str | None = None,
     workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
     settings: Settings | None = None,
     progress: bool | None = None,
 ) -> Comparison:
@@ -239,8 +245,9 @@ def compare(
     every method that has it.
     """
     base, given = configured(
-        config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, None, engine, workers
-    )
+        config, model, data, rounds, epochs, batch_size, lr, loss, metric, optimiser, None,
+        engine, workers, device, precision,
+    )  # fmt: skip
     own = dict((settings or {}).get("method", {}))
     check_settings_are_used(list(own), [method_name(method) for method in methods])
     base = base.updated(

@@ -28,6 +28,8 @@ def configured(
     seed: int | None,
     engine: str | None,
     workers: int | None,
+    device: str | None,
+    precision: str | None,
 ) -> tuple[Config, Given | None]:
     """The configuration with what the keywords say, and the objects among them."""
     held = None if data is None else clients(data)
@@ -43,7 +45,7 @@ def configured(
     if held is not None and config is None and rounds is not None:
         config = _half_of(rounds)
     table: dict[str, dict[str, Any]] = {
-        "run": {"rounds": rounds, "seed": seed, "engine": engine, "workers": workers},
+        "run": {"rounds": rounds, "seed": seed, "engine": engine, "workers": workers, "device": device},
         "data": {"dataset": None if held is None else PYTHON},
         "model": {"name": _name(model)},
         "train": {
@@ -53,6 +55,7 @@ def configured(
             "loss": _name(loss),
             "metric": _name(metric),
             "optimiser": _name(optimiser),
+            "precision": precision,
         },
     }
     said = {s: {k: v for k, v in values.items() if v is not None} for s, values in table.items()}
