@@ -6,6 +6,7 @@ their schema. Methods need torch, so they load when the first configuration is m
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +43,9 @@ class RunSection:
     participation: float = setting(1.0, "share of the clients that take part in a round", above=0, most=1)
     engine: str = setting("local", "what moves the messages: local, ray, flower, or inline (no processes)")
     workers: int = setting(0, "worker processes; 0: one per core", least=0)
-    device: str = setting("cpu", "cpu, cuda or mps; only cpu is tested and reproducible to the byte")
+    device: str = setting(
+        "cpu", "cpu, cuda, mps or auto (cuda, else mps, else cpu); only cpu repeats to the byte"
+    )
     share_metrics: bool = setting(True, "clients tell the server their accuracy and loss")
     checkpoint_every: int = setting(1, "rounds between checkpoints", least=1)
 
@@ -101,6 +104,9 @@ class TrainSection:
     )
     metric: Literal["auto", "accuracy", "r2", "label_accuracy", "python"] = setting(
         "auto", "what is measured, the higher the better; auto: the usual one for the loss"
+    )
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", "of the model's arithmetic; bfloat16: mixed, weights and messages stay as they are"
     )
 
 
@@ -192,8 +198,10 @@ class Config:
                 f"run.engine = {self.run.engine!r} is unknown; choose one of {', '.join(ENGINES)}, "
                 "or package.module:Transport"
             )
-        if self.run.device.split(":")[0] not in {"cpu", "cuda", "mps"}:
-            raise ConfigError(f"run.device = {self.run.device!r} is unknown; choose cpu, cuda or mps")
+        if not re.fullmatch(r"auto|(cpu|cuda|mps)(:\d{1,3})?", self.run.device):
+            raise ConfigError(
+                f"run.device = {self.run.device!r} is unknown; choose auto, cpu, cuda (or cuda:1) or mps"
+            )
         if find_type(self.value_type).updates_only and not self.method.sends_updates:
             raise ConfigError(
                 f"wire.values = {self.value_type!r} is for changes of weights, but {self.run.method} sends "

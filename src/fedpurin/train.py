@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin.config import TrainSection
+from fedpurin.devices import upload
 from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients
 from fedpurin.task import CLASSIFICATION, Optimiser, Task, optimiser_named
@@ -74,7 +75,7 @@ class Score:
 
 def prepare_inputs(x: Tensor, device: str) -> Tensor:
     """Samples on the device, floats unless whole numbers; images channels-last in memory, [n, H, W, C]."""
-    x = x.to(device)
+    x = upload(x, device)
     if x.dtype == torch.uint8:
         x = x.to(torch.float32) / 255
     elif x.is_floating_point():
@@ -112,7 +113,7 @@ def train(
     With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
     With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
     """
-    x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
+    x, y = prepare_inputs(data.train_x, device), upload(data.train_y, device)
     optimiser = (optimiser_of or optimiser_named(settings))(model.parameters())
     torch.manual_seed(seed)  # for models with dropout: this process belongs to us
     order = torch.Generator().manual_seed(seed)
@@ -128,7 +129,7 @@ def train(
     for epoch in range(settings.epochs):
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
-            index = index.to(device)
+            index = upload(index, device)
             loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
             if squares and epoch == settings.epochs - 1:
                 now_squared = read_gradients(model).square_()
@@ -172,7 +173,7 @@ def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, devi
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASSIFICATION) -> Score:
-    x, y = prepare_inputs(data.test_x, device), data.test_y.to(device)
+    x, y = prepare_inputs(data.test_x, device), upload(data.test_y, device)
     if not len(y):
         return Score(0, 0, 0.0)
     model.eval()
@@ -187,7 +188,7 @@ def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASS
             outputs.append(output)
     if task.metric is None:
         return Score(correct, y.numel(), loss_sum)
-    value = float(task.metric(torch.cat(outputs), y))
+    value = float(task.metric(torch.cat(outputs).cpu(), data.test_y))
     if not math.isfinite(value):
         raise ModelError(f"the metric is {value} for a client; it must give a finite number for every client")
     return Score(value * len(y), len(y), loss_sum)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from fedpurin.devices import chosen
 from fedpurin.engines.table import StateTable
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import forked
@@ -28,7 +29,7 @@ def available_cores() -> int:
 
 def can_hand_over(job: Job) -> bool:
     """Whether worker processes can have everything the job holds: Python objects reach them by fork."""
-    return not job.only_here or (sys.platform == "linux" and job.config.run.device == "cpu")
+    return not job.only_here or (sys.platform == "linux" and chosen(job.config.run.device) == "cpu")
 
 
 class LocalWorkers(Pool):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ from fedpurin.train import prepare_process
 START_SECONDS = 300
 """How long to wait for a first free place in the cluster when nobody works."""
 
+GPU_PARTS = 10_000  # as finely as Ray divides one
 Arrays = dict[str, np.ndarray]
 
 
@@ -60,8 +62,9 @@ class RayWorkers(Pool):
             with _own_signals():
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         self.given = self._handed_over()
-        cores = int(self.ray.cluster_resources().get("CPU", 1))
-        self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
+        there = self.ray.cluster_resources()
+        self.count = max(1, min(self.job.config.run.workers or int(there.get("CPU", 1)), self.table.n))
+        self.gpu_share = gpu_share(self.job.config.run.device, there.get("GPU", 0), self.count)
         for _ in range(self.count):
             self._start()
         return self
@@ -123,7 +126,11 @@ class RayWorkers(Pool):
     def _start(self) -> None:
         allocator = {"env_vars": {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", ALLOCATOR)}}
         remote = self.ray.remote(
-            num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=allocator
+            num_cpus=1,
+            num_gpus=self.gpu_share,
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+            runtime_env=allocator,
         )(Actor)
         actor = remote.remote()
         actor.look_in.remote(sys.path)  # before objects arrive that may come from modules there
@@ -174,6 +181,13 @@ class RayWorkers(Pool):
             )
         self.ray.kill(actor)  # it may only be out of reach
         self._start()
+
+
+def gpu_share(device: str, gpus: float, workers: int) -> float:
+    """What part of a GPU an actor asks for, so that all fit; Ray shows it that GPU alone, as cuda:0."""
+    if device.partition(":")[0] not in ("auto", "cuda"):
+        return 0.0
+    return math.floor(min(1.0, gpus / workers) * GPU_PARTS) / GPU_PARTS
 
 
 class Actor:

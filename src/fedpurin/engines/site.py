@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from fedpurin import wire
 from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.devices import place, prepared
 from fedpurin.engines import best
 from fedpurin.errors import DivergedError, MismatchError
 from fedpurin.job import Job
@@ -79,11 +80,12 @@ class Clock:
 class Site:
     """Runs rounds for any client whose data it is given. Holds one model, refilled for each client."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, device: str | None = None) -> None:
+        """`device`: where this process computes, if run.device does not say it all."""
         self.job, self.config, self.method = job, job.config, job.method
         self.layout, self.selection = job.layout, job.selection
-        self.device = job.config.run.device
-        self.model: nn.Module = job.model(0).to(self.device)
+        self.device = device or place(job.config.run.device)
+        self.model: nn.Module = prepared(job.model(0), self.device, job.config.train.precision)
         self.lossy = job.config.value_type != "float32"
         nobody_nD = torch.zeros(0, self.layout.total)
         self._memory_type: type[TensorState] = type(

@@ -113,7 +113,7 @@ class Pool(Transport):
         self.job = job
 
     def __enter__(self) -> Self:
-        self.spec = Spec.of(Site(self.job).initial_state(0))
+        self.spec = Spec.of(Site(self.job, "cpu").initial_state(0))
         self.table = StateTable(self.spec, self.job.config.run.clients)
         return self
 

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fedpurin.config import Config
+from fedpurin.devices import place
 from fedpurin.engines.site import Site, State
 from fedpurin.engines.table import Spec, StateTable
 from fedpurin.errors import DivergedError, FedpurinError, NotFiniteError
@@ -46,7 +47,7 @@ def main(descriptor: int) -> None:
     except (EOFError, OSError):
         return  # stopped before it began
     sys.path[:0] = [p for p in hello["path"] if p not in sys.path]
-    _work(connection, build_site(hello["config"]), hello)
+    _work(connection, build_site(hello["config"], worker=hello["slot"]), hello)
 
 
 def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Callable[[], None]) -> None:
@@ -66,14 +67,15 @@ def _work(connection: Connection, site: Site | Answer, hello: dict[str, Any]) ->
         _serve(connection, site, table, scratch, hello["slot"])
 
 
-def build_site(config: str, given: Given | None = None) -> Site | Answer:
+def build_site(config: str, given: Given | None = None, worker: int = 0) -> Site | Answer:
     """The client side of a job, or the answer to every order where it cannot be built here."""
-    return _site(lambda: Job.build(Config.from_text(config), given))
+    return _site(lambda: Job.build(Config.from_text(config), given), worker)
 
 
-def _site(job: Callable[[], Job]) -> Site | Answer:
+def _site(build: Callable[[], Job], worker: int = 0) -> Site | Answer:
     try:
-        return Site(job())
+        job = build()
+        return Site(job, place(job.config.run.device, worker))
     except Exception as problem:
         return refusal(problem)
 

@@ -53,7 +53,7 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, job: Job) -> RunDirectory:
         texts = {  # first of all: a model or data that do not fit must not leave half a directory
-            "environment.json": json.dumps(environment(job.config.run.workers), indent=1),
+            "environment.json": json.dumps(environment(job.config.run), indent=1),
             "layout.json": json.dumps(job.describe_layout()),
             "clients.json": json.dumps(job.describe_clients()),
         }

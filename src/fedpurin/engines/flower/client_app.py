@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 import fedpurin.errors as errors
 from fedpurin import wire
 from fedpurin.data import load_own
+from fedpurin.devices import place
 from fedpurin.engines.flower import audit, records
 from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
 from fedpurin.engines.flower.store import LostStateError, State, Store, append_line, pick, write_tensors
@@ -182,7 +183,7 @@ class Client:
         data = client_data(job, self.client, self.settings.data)
         limits.check_samples(len(data.train_y))
         check_ready(job, data.train_x)
-        return Ready(text, job, Site(job), data)
+        return Ready(text, job, Site(job, place(job.config.run.device, self.client)), data)
 
     def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **more: Any) -> None:
         state, keep = Path(self.settings.state), self.settings.keep_messages
