@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.engines.site import Site
+from fedpurin.engines.site import Site, State
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
 from fedpurin.errors import ConfigError, EngineError, MissingExtraError
@@ -61,7 +61,7 @@ class RayWorkers(Pool):
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         self.given = self._handed_over()
         cores = int(self.ray.cluster_resources().get("CPU", 1))
-        self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
+        self.count = max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
         for _ in range(self.count):
             self._start()
         return self
@@ -96,8 +96,8 @@ class RayWorkers(Pool):
                 else:
                     yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
-    def keep(self, client: int) -> None:
-        self.table.write(client, _tensors(self._state))
+    def last(self) -> State:
+        return _tensors(self._state)
 
     # Actors
 
@@ -149,9 +149,9 @@ class RayWorkers(Pool):
     def _give(self, task: Task, reply: Reply) -> None:
         task.start(reply)
         actor = self.idle.pop()
-        state = _arrays({name: rows[task.client] for name, rows in self.table.rows.items()})
+        state = self.table.read(task.client)
         order: Order = {"op": task.op, "client": task.client, "t": task.t}
-        reference = actor.work.remote(order, task.reply, state if task.op != "initial" else {})
+        reference = actor.work.remote(order, task.reply, None if state is None else _arrays(state))
         self.busy[reference] = (actor, task)
 
     def _answered(self) -> list[Any]:
@@ -190,9 +190,11 @@ class Actor:
         return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}
 
     def work(
-        self, order: Order, reply: bytes | None, state: Arrays
+        self, order: Order, reply: bytes | None, state: Arrays | None
     ) -> tuple[dict[str, Any], bytes, bytes | None, Arrays]:
-        answer, meta, upload, after = answer_to(self.site, order, reply, lambda client: _tensors(state))
+        answer, meta, upload, after = answer_to(
+            self.site, order, reply, lambda order: None if state is None else _tensors(state)
+        )
         return answer, meta, upload, _arrays(after)
 
     def process(self) -> int:

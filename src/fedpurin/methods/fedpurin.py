@@ -99,7 +99,7 @@ class FedPURIN(Method[NoMemory, Groups]):
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
-        return merge_groups(server, uploads, t, self.beta, self.average)
+        return merge_groups(uploads, t, self.beta, self.average)
 
     def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
         return describe_groups(server, uploads)
@@ -109,7 +109,6 @@ class FedPURIN(Method[NoMemory, Groups]):
         if server.theta_bar is None:
             return None
         assert server.sent is not None
-        assert server.alone is not None
         theta_bar = server.theta_bar[None]
         d = theta_bar.shape[1]
         told = unpack_bits(server.sent, d)[None] if self.average == "support" else theta_bar != 0
@@ -118,10 +117,9 @@ class FedPURIN(Method[NoMemory, Groups]):
         mask = unpack_bits(known.mask, d)[None]
         support = torch.zeros_like(mask) if self.noncritical == "local" else told & ~mask
         values = torch.where(support, theta_bar, 0.0)
-        if not server.alone[client]:
-            assert server.merged is not None
+        if known.kept is not None:
             support |= mask
-            values = torch.where(mask, server.merged[client], values)
+            values = torch.where(mask, known.kept, values)
         return Message(values, critical_nd=mask, support_nd=support)
 
     def download(self, weights_nD: Tensor, delivery: Delivery, memory: NoMemory) -> tuple[Tensor, NoMemory]:
