@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ RESULTS = Path(__file__).with_name("results") / "soak.json"
 MARK = "FEDPURIN_SOAK"
 LOGS = (".jsonl", ".log", ".out", ".err")
 """A line per round, message or run: these are meant to grow, and so are the directories of `many` runs."""
+Found = dict[str, Any]
 LIMITS = {"MiB": 0.05, "shared MiB": 0.05, "open files": 0.05, "processes": 0.05, "disk MiB": 0.05}
 """How far a median of the last third may lie above one of the first, as a share of it ..."""
 LEAST = {"MiB": 4.0, "shared MiB": 1.0, "open files": 4, "processes": 1, "disk MiB": 1.0}
@@ -104,18 +106,39 @@ def sample(mark: str, folder: Path) -> dict[str, float]:
 
 
 def done(folder: Path, what: str) -> int:
-    file = folder / ("store" if what == "many" else "run") / ("runs.jsonl" if what == "many" else "metrics.jsonl")
+    file = (
+        folder
+        / ("store" if what == "many" else "run")
+        / ("runs.jsonl" if what == "many" else "metrics.jsonl")
+    )
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def watch(what: str, count: int, folder: Path, samples: int = 60) -> dict[str, Any]:
-    """Run it to its end, a sample at every so many rounds (or runs)."""
+def watch(what: str, count: int, folder: Path, save: Callable[[Found], None], samples: int = 60) -> Found:
+    """Run it to its end, a sample at every so many rounds (or runs); `save` gets what is there so far."""
     mark, every = uuid.uuid4().hex, max(1, count // samples)
     (folder / "config.toml").write_text(config("local" if what == "many" else what, count))
     (folder / "tmp").mkdir()
-    command = [sys.executable, "-m", "fedpurin", "run", str(folder / "config.toml"), "--out", str(folder / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "fedpurin",
+        "run",
+        str(folder / "config.toml"),
+        "--out",
+        str(folder / "run"),
+    ]
     if what == "many":
-        command = [sys.executable, "-m", "benchmarks.soak", "runs", "--runs", str(count), "--folder", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.soak",
+            "runs",
+            "--runs",
+            str(count),
+            "--folder",
+            str(folder),
+        ]
     env = {**os.environ, MARK: mark, "TMPDIR": str(folder / "tmp"), "RAY_TMPDIR": str(folder / "tmp")}
     began, taken = time.monotonic(), []
     with (folder / "output.txt").open("wb") as output:
@@ -124,9 +147,12 @@ def watch(what: str, count: int, folder: Path, samples: int = 60) -> dict[str, A
             now = done(folder, what)
             if now and (not taken or now >= taken[-1]["done"] + every):
                 taken.append({"done": now, **sample(mark, folder)})
+                save({"count": now, "seconds": round(time.monotonic() - began), "samples": taken})
             time.sleep(0.2)
     if process.returncode:
-        raise SystemExit(f"{what}: exit code {process.returncode}:\n{(folder / 'output.txt').read_text()[-2000:]}")
+        raise SystemExit(
+            f"{what}: exit code {process.returncode}:\n{(folder / 'output.txt').read_text()[-2000:]}"
+        )
     until = time.monotonic() + 60
     while (left := marked(mark)) and time.monotonic() < until:
         time.sleep(0.5)
@@ -208,15 +234,19 @@ def main() -> None:
         return
     problems = []
     for what in options.what:
-        found: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
         if what == "figure":
-            figure(found, RESULTS.parents[2] / "docs" / "figures" / "soak.png")
+            figure(json.loads(options.json.read_text()), RESULTS.parents[2] / "docs" / "figures" / "soak.png")
             continue
         about = machine.describe()
+
+        def save(made: Found, what: str = what, about: Found = about) -> None:
+            found: Found = json.loads(options.json.read_text()) if options.json.exists() else {}
+            found[what] = {"machine": about, **made}
+            options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-            made = watch(what, options.runs if what == "many" else options.rounds, Path(folder))
-        found[what] = {"machine": about, **made}
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            made = watch(what, options.runs if what == "many" else options.rounds, Path(folder), save)
+        save(made)
         for name in LIMITS:
             first, last = growth(made["samples"], name)
             print(f"{what:8}{name:12} first third {first:10g}   last third {last:10g}", flush=True)

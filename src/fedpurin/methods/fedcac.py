@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.core import critical_mask, perturbation
-from fedpurin.core.bits import unpack_bits
+from fedpurin.core.bits import choose, unpack_bits
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Known, Message, Uploads
 from fedpurin.methods.base import Fit, Method, NoMemory
@@ -59,5 +59,5 @@ class FedCAC(Method[NoMemory, Groups]):
             return Message(theta_bar)
         mask = unpack_bits(known.mask, theta_bar.shape[1])[None]
         if known.kept is None:
-            return Message(torch.where(mask, 0.0, theta_bar), critical_nd=mask, support_nd=~mask)
-        return Message(torch.where(mask, known.kept, theta_bar), critical_nd=mask)
+            return Message(choose(~mask, theta_bar), critical_nd=mask, support_nd=~mask)
+        return Message(choose(mask, known.kept, theta_bar), critical_nd=mask)
