@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.engines.site import Site
+from fedpurin.engines.site import Site, State
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
 from fedpurin.errors import ConfigError, EngineError, MissingExtraError
@@ -63,7 +63,8 @@ class RayWorkers(Pool):
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         self.given = self._handed_over()
         there = self.ray.cluster_resources()
-        self.count = max(1, min(self.job.config.run.workers or int(there.get("CPU", 1)), self.table.n))
+        cores = int(there.get("CPU", 1))
+        self.count = max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
         self.gpu_share = gpu_share(self.job.config.run.device, there.get("GPU", 0), self.count)
         for _ in range(self.count):
             self._start()
@@ -99,8 +100,8 @@ class RayWorkers(Pool):
                 else:
                     yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
-    def keep(self, client: int) -> None:
-        self.table.write(client, _tensors(self._state))
+    def last(self) -> State:
+        return _tensors(self._state)
 
     # Actors
 
@@ -156,9 +157,9 @@ class RayWorkers(Pool):
     def _give(self, task: Task, reply: Reply) -> None:
         task.start(reply)
         actor = self.idle.pop()
-        state = _arrays({name: rows[task.client] for name, rows in self.table.rows.items()})
+        state = self.table.read(task.client)
         order: Order = {"op": task.op, "client": task.client, "t": task.t}
-        reference = actor.work.remote(order, task.reply, state if task.op != "initial" else {})
+        reference = actor.work.remote(order, task.reply, None if state is None else _arrays(state))
         self.busy[reference] = (actor, task)
 
     def _answered(self) -> list[Any]:
@@ -204,9 +205,11 @@ class Actor:
         return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}
 
     def work(
-        self, order: Order, reply: bytes | None, state: Arrays
+        self, order: Order, reply: bytes | None, state: Arrays | None
     ) -> tuple[dict[str, Any], bytes, bytes | None, Arrays]:
-        answer, meta, upload, after = answer_to(self.site, order, reply, lambda client: _tensors(state))
+        answer, meta, upload, after = answer_to(
+            self.site, order, reply, lambda order: None if state is None else _tensors(state)
+        )
         return answer, meta, upload, _arrays(after)
 
     def process(self) -> int:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin import wire
-from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.core.bits import all_finite, choose, pack_bits, unpack_bits
 from fedpurin.devices import place, prepared
 from fedpurin.engines import best
 from fedpurin.errors import DivergedError, MismatchError
@@ -199,7 +199,7 @@ class Site:
     def _parameters(self, client: int, t: int) -> Tensor:
         """[D]: where a training ended."""
         end_D = read_parameters(self.model).cpu()
-        if not torch.isfinite(end_D).all():
+        if not all_finite(end_D):
             raise DivergedError(f"client {client} diverged in round {t} (NaN or Inf); lower train.lr")
         return end_D
 
@@ -301,7 +301,7 @@ class Site:
         sent_nD = self.selection.put(end_D[None], got_nd)
         kept_nd = got_nd
         if message.support_nd is not None:
-            kept_nd = torch.where(message.support_nd, got_nd, self.selection.take(end_D[None]))
+            kept_nd = choose(message.support_nd, got_nd, self.selection.take(end_D[None]))
         state["weights"] = self.selection.put(end_D[None], kept_nd)[0]
         return encoded.data, state, sent_nD[0]
 

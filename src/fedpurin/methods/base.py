@@ -8,10 +8,10 @@ Shapes: n clients (one on a site, any number in tests), N all clients of the fed
 parameters, d exchanged parameters, b = ceil(d / 8) bytes of a packed mask.
 
 All client hooks but `loss` take any n and never mix rows. What a client remembers between rounds (M) and what
-the server keeps (S) are dataclasses of tensors of the method's own. Hooks change nothing that they are given,
-with one exception: `aggregate` may overwrite `uploads.values_nd` and `server.spare()`, which are one matrix
-when everybody takes part. Methods do no I/O, no logging, no moves between devices, and draw no random
-numbers.
+the server keeps (S) are dataclasses of tensors of the method's own; what `aggregate` passes to `uploads.keep`
+comes back as `known.kept` when the client is answered. Hooks change nothing that they are given, with one
+exception: `aggregate` may overwrite `uploads.values_nd`. Methods do no I/O, no logging, no moves between
+devices, and draw no random numbers.
 """
 
 from __future__ import annotations

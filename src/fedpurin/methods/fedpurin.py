@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.core import critical_mask, perturbation
-from fedpurin.core.bits import unpack_bits
+from fedpurin.core.bits import choose, unpack_bits
 from fedpurin.core.merge import Average
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
@@ -102,11 +102,11 @@ class FedPURIN(Method[NoMemory, Groups]):
         mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau_at(fit.t), floor=self.floor)
         if self.exchange_norm == "whole":
             mask_nd |= fit.selection.take(fit.layout.where("norm")[None])
-        theta_nd = torch.where(mask_nd, fit.selection.take(fit.end_nD), 0.0)
+        theta_nd = choose(mask_nd, fit.selection.take(fit.end_nD))
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
-        return merge_groups(server, uploads, t, self.beta, self.average)
+        return merge_groups(uploads, t, self.beta, self.average)
 
     def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
         return describe_groups(server, uploads)
@@ -116,7 +116,6 @@ class FedPURIN(Method[NoMemory, Groups]):
         if server.theta_bar is None:
             return None
         assert server.sent is not None
-        assert server.alone is not None
         theta_bar = server.theta_bar[None]
         d = theta_bar.shape[1]
         told = unpack_bits(server.sent, d)[None] if self.average == "support" else theta_bar != 0
@@ -124,11 +123,10 @@ class FedPURIN(Method[NoMemory, Groups]):
             return Message(theta_bar, support_nd=told)
         mask = unpack_bits(known.mask, d)[None]
         support = torch.zeros_like(mask) if self.noncritical == "local" else told & ~mask
-        values = torch.where(support, theta_bar, 0.0)
-        if not server.alone[client]:
-            assert server.merged is not None
+        values = choose(support, theta_bar)
+        if known.kept is not None:
             support |= mask
-            values = torch.where(mask, server.merged[client], values)
+            values = choose(mask, known.kept, values)
         return Message(values, critical_nd=mask, support_nd=support)
 
     def download(self, weights_nD: Tensor, delivery: Delivery, memory: NoMemory) -> tuple[Tensor, NoMemory]:
@@ -143,6 +141,6 @@ class FedPURIN(Method[NoMemory, Groups]):
                 kept = torch.zeros_like(message.support_nd)
             elif self.noncritical == "local":
                 kept = torch.ones_like(kept)
-            own_nd = torch.where(kept, own_nd, 0.0)
-        merged_nd = torch.where(message.support_nd, message.values_nd, own_nd)
+            own_nd = choose(kept, own_nd)
+        merged_nd = choose(message.support_nd, message.values_nd, own_nd)
         return selection.put(weights_nD, merged_nd), memory
