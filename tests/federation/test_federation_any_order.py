@@ -67,7 +67,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.stores = [Store(self.folder / str(c), "run", c) for c in range(len(COUNTS))]
         self.ideal: dict[int, State] = {c: self.site.initial_state(c) for c in range(len(COUNTS))}
         self.checkpoint = _copy(self.hub.state())
-        self.t, self.open = 0, False
+        self.t, self.open, self.over = 0, False, False
+        self.finals: dict[int, bytes] = {}  # digests of final models
         self.answers: dict[tuple[int, int], Work] = {}  # by round and client
         self.replies: dict[tuple[int, int], bytes | None] = {}
         self.deltas: dict[tuple[int, int], Tensor] = {}
@@ -83,7 +84,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     # What a server does
 
-    @precondition(lambda self: not self.open)
+    @precondition(lambda self: not self.open and not self.over)
     @rule(asked=st.sets(CLIENTS, min_size=1))
     def begin_a_round(self, asked: set[int]) -> None:
         self.t, self.open = self.t + 1, True
@@ -105,14 +106,10 @@ class AnyOrder(RuleBasedStateMachine):
         try:
             start = starting_state(self.site, store, self.t, reply)
         except LostStateError:
-            self.hub.forget(client)
-            self.ideal_hub.forget(client)
-            self.ideal[client] = self.site.initial_state(client)
-            self.owed[client].zero_()
+            self._forget(client)
             return
-        if not self.hub.known(client).round:  # the server does not count on anything: it begins anew
-            self.ideal[client] = self.site.initial_state(client)
-            self.owed[client].zero_()
+        if not self.hub.known(client).round:  # the server counts on nothing: it begins anew
+            self._forget(client)
         _assert_equal(start, self.ideal[client], f"client {client} starts from another state")
         done = self.site.work(client, self.t, reply, start, self.job.client_data(client))
         store.save(self.t, start, done.state)
@@ -168,6 +165,31 @@ class AnyOrder(RuleBasedStateMachine):
         shares = torch.tensor([float(COUNTS[c]) for c in present], dtype=torch.float64)
         self.means += (torch.stack([got[c] for c in present]) * shares[:, None]).sum(0) / shares.sum()
         self.checkpoint, self.open, self.sent = _copy(self.hub.state()), False, 0
+
+    @precondition(lambda self: not self.open and self.hub.aggregated)
+    @rule(which=CLIENTS)
+    def the_run_ends_for_a_client(self, which: int) -> None:
+        """The last reply; there are no rounds after it, but it may be asked for again."""
+        self.over = True
+        reply, store = self._reply(which), self.stores[which]
+        try:
+            start = starting_state(self.site, store, self.t + 1, reply)
+        except LostStateError:
+            self._forget(which)
+            return
+        if not self.hub.known(which).round:
+            self._forget(which)
+        _assert_equal(start, self.ideal[which], f"client {which} ends from another state")
+        done = self.site.finish(which, self.t, reply, start, self.job.client_data(which))
+        store.save(self.t + 1, start, done.state)
+        assert self.finals.setdefault(which, done.digest) == done.digest, "another final model"
+
+    def _forget(self, client: int) -> None:
+        self.hub.forget(client)
+        self.ideal_hub.forget(client)
+        self.ideal[client] = self.site.initial_state(client)
+        self.owed[client].zero_()
+        self.finals.pop(client, None)
 
     @rule()
     def the_server_restarts(self) -> None:
