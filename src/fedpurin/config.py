@@ -253,6 +253,9 @@ class Config:
     @classmethod
     def from_stored(cls, table: Mapping[str, Mapping[str, Any]]) -> Config:
         """A configuration that an earlier version wrote: settings of other methods are passed over."""
+        for section, values in table.items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"[{section}] must be a table of settings, not {values!r}")
         named = {section: dict(values) for section, values in table.items()}
         accepted = names_of(_method_class(named.get("run", {}).get("method", DEFAULT_METHOD)))
         named["method"] = {k: v for k, v in named.get("method", {}).items() if k in accepted}

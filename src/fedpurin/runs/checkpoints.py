@@ -25,9 +25,10 @@ from fedpurin.runs.rows import INDEX, check_rows
 
 KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 Tensors = dict[str, Tensor]
+ABOUT = {"round", "lengths", "log_checksums", "checksums"}  # what checkpoint.json tells
 DAMAGED = (
     *(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError),
-    RecursionError,  # JSON that is nested a thousand deep
+    *(RecursionError, OverflowError),  # JSON that is nested a thousand deep, or says Infinity
 )
 """What reading a checkpoint raises where it is not as it was written."""
 
@@ -96,14 +97,16 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
     if folder.name != f"round-{int(about['round']):05d}":
         raise ValueError(f"it says that it is of round {about['round']}")
-    known = about.get("log_checksums", {})  # version 0.1 had none
+    if strange := set(about) - ABOUT:
+        raise ValueError(f"checkpoint.json speaks of {', '.join(sorted(strange))}")
+    known = about.get("log_checksums")  # version 0.1 had none
     covered = {}
     for name, file in logs.items():
         length = int(about["lengths"][name])
         if file.stat().st_size < length:
             raise ValueError(f"{name} is shorter than when it was made")
         covered[name] = Log(length, _checksum(file, length))
-        if known.get(name, covered[name].crc) != covered[name].crc:
+        if known is not None and known[name] != covered[name].crc:
             raise ValueError(f"{name} is not as it was when it was made")
     parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}
     for tensors in parts.values():
