@@ -171,6 +171,9 @@ class Client:
             self._ready = self._build(text)
         store = Store(Path(self.settings.state), str(run_config.get("run", "")), self.client)
         t, reply = records.get(record, "round", int), records.get_or_none(record, "reply", bytes)
+        rounds = self._ready.job.config.run.rounds
+        if not 1 <= t <= rounds:
+            raise errors.MismatchError(f"the server asks for round {t} of a run of {rounds} rounds")
         self.settings.limits.check_message(len(reply or b""), "to take a message")
         return t, reply, self._ready, store
 
