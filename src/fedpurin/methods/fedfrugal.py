@@ -2,7 +2,7 @@
 
 The common model b = b0 + c; b0 comes from the seed. Batch norm never travels.
 
-client   start from b, train on mixed pairs of samples;  end = mean of the iterates of the last epoch
+client   start from b, train;  end = mean of the iterates of the last epoch
          u = end - b + residual;  send the largest `up` share of u per layer
          residual = u - what the server decodes of it
          o = steady * o + (1 - steady) * (end - b);  the personal model is b + o, its batch-norm statistics
@@ -10,8 +10,8 @@ client   start from b, train on mixed pairs of samples;  end = mean of the itera
 server   r += weighted mean of the decoded u;  send the largest `down` share of r per layer to everybody
          c += what the clients decode of it;  r -= the same
 
-Mixed pairs: each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup).
-The common model then cannot learn everybody's samples by heart, which would leave nothing to send.
+With `mix` each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup); with
+`fade` the local learning rate falls from round to round.
 
 What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
 is sent later. A client that missed an aggregation gets c itself, exactly, wherever it changed meanwhile.
@@ -90,7 +90,7 @@ class FedFrugal(Method[Offsets, Common]):
     fade: float = setting(
         1.0, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1
     )
-    mix: float = setting(1.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1)
+    mix: float = setting(0.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1)
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")
