@@ -213,6 +213,12 @@ class Config:
                 "anyway; leave it false"
             )
 
+        inside = self.method.ending().inside
+        if inside and inside >= self.train.epochs:
+            raise ConfigError(
+                f"the last {inside} epochs are to be trained inside a mask, but train.epochs = "
+                f"{self.train.epochs} leaves none before them to choose it by; raise it, or lower that number"
+            )
         if self.robust.trim and not self.method.averages:
             raise ConfigError(
                 f"robust.trim = {self.robust.trim} needs one mean over all clients, which {self.run.method} "

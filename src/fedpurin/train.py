@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedpurin.config import TrainSection
 from fedpurin.devices import upload
 from fedpurin.errors import ModelError
-from fedpurin.layout import NORMS, read_gradients
+from fedpurin.layout import NORMS, read_gradients, split_like
 from fedpurin.task import CLASSIFICATION, Optimiser, Task, optimiser_named
 
 EVALUATION_BATCH = 256
@@ -107,14 +107,20 @@ def train(
     tail: int = 0,
     squares: bool = False,
     optimiser_of: Optimiser | None = None,
+    inside: int = 0,
+    choose: Callable[[], Tensor] | None = None,
+    rate: float = 1.0,
 ) -> Tensor | None:
-    """E epochs with a new optimiser. The gradients of the last mini-batch stay in the model.
+    """E epochs with a new optimiser, its learning rate times `rate`. The last gradients stay in the model.
 
     With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
     With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
+    Before the last `inside` epochs `choose` says what they train, bool [D]; all else is zero from then on.
     """
     x, y = prepare_inputs(data.train_x, device), upload(data.train_y, device)
     optimiser = (optimiser_of or optimiser_named(settings))(model.parameters())
+    for group in optimiser.param_groups:
+        group["lr"] *= rate
     torch.manual_seed(seed)  # for models with dropout: this process belongs to us
     order = torch.Generator().manual_seed(seed)
     model.train()
@@ -126,7 +132,11 @@ def train(
     sums: list[Tensor] = []
     steps = 0
     squared, counted = None, 0
+    left_out: list[Tensor] = []
     for epoch in range(settings.epochs):
+        if choose is not None and inside and epoch == settings.epochs - inside:
+            left_out = split_like(~choose().to(device), model)
+            _clear(model, left_out)
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
             index = upload(index, device)
@@ -136,6 +146,7 @@ def train(
                 squared = now_squared if squared is None else squared.add_(now_squared)
                 counted += 1
             optimiser.step()
+            _clear(model, left_out)
             if epoch >= settings.epochs - tail:
                 now = [p.detach() for p in model.parameters()]
                 sums = [p.clone() for p in now] if not sums else list(torch._foreach_add(sums, now))
@@ -145,6 +156,13 @@ def train(
             for p, total in zip(model.parameters(), sums, strict=True):
                 p.copy_(total / steps)
     return None if squared is None else squared / counted
+
+
+@torch.no_grad()
+def _clear(model: nn.Module, left_out: list[Tensor]) -> None:
+    """Zeros where the masks say so, one mask per parameter; no masks: nothing."""
+    for p, mask in zip(model.parameters(), left_out, strict=bool(left_out)):
+        p.masked_fill_(mask, 0.0)
 
 
 @torch.no_grad()

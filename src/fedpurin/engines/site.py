@@ -137,9 +137,12 @@ class Site:
         start_nD = self.method.start(weights_D[None], self.selection, memory)
         self._load(start_nD[0], state)
         order_seed = self.config.run.order_seed_used
-        squares_D = clock.run(
-            "train", self._train, data, memory, self.method.loss, key(order_seed, "training", t, client)
-        )
+
+        def inside() -> Tensor:
+            return self._inside(self._fit(client, t, start_nD))
+
+        seed = key(order_seed, "training", t, client)
+        squares_D = clock.run("train", self._train, data, t, memory, self.method.loss, seed, inside)
         fit = self._fit(client, t, start_nD)
         if squares_D is not None:
             fit = replace(fit, squares_nD=squares_D.cpu()[None])
@@ -149,7 +152,7 @@ class Site:
             statistics = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             self._load(personal_nD[0], state)
             seed = key(order_seed, "personal", t, client)
-            clock.run("train", self._train, data, memory, self.method.personal_loss, seed)
+            clock.run("train", self._train, data, t, memory, self.method.personal_loss, seed)
             fit = replace(fit, personal_nD=self._parameters(client, t)[None])
         used_nD, memory = self.method.in_use(fit, memory)
         if used_nD is not None:
@@ -216,15 +219,40 @@ class Site:
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 
-    def _train(self, data: ClientData, memory: TensorState, objective: Objective, seed: int) -> Tensor | None:
+    def _inside(self, fit: Fit) -> Tensor:
+        """bool [D]: what the last epochs train. What is not exchanged is always trained."""
+        everything_nD = torch.ones_like(fit.end_nD, dtype=torch.bool)
+        return self.selection.put(everything_nD, self.method.inside(fit))[0]
+
+    def _train(
+        self,
+        data: ClientData,
+        t: int,
+        memory: TensorState,
+        objective: Objective,
+        seed: int,
+        inside: Callable[[], Tensor] | None = None,
+    ) -> Tensor | None:
         memory = memory.mapped(lambda rows: rows.to(self.device))
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             return objective(model, x, y, memory)
 
         ending = self.method.ending()
-        more = (ending.tail, ending.squares, self.job.task.optimiser)
-        squares_D = train(self.model, data, self.config.train, loss, seed, self.device, *more)
+        squares_D = train(
+            self.model,
+            data,
+            self.config.train,
+            loss,
+            seed,
+            self.device,
+            ending.tail,
+            ending.squares,
+            self.job.task.optimiser,
+            ending.inside,
+            inside,
+            self.method.rate(t),
+        )
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
         return squares_D
