@@ -42,7 +42,7 @@ class Disk:
         os.truncate(path, size)
 
     def sync(self, path: Path) -> None:
-        """What a file, or the names in a folder, are now is what they are after a power cut."""
+        """Make a file, or the names in a folder, outlast a power cut as they are now."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -149,6 +149,6 @@ def unused(path: Path, separator: str = "-") -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """What a process that was killed had begun to write here."""
+    """Delete what a killed process had begun to write here."""
     for path in [*folder.glob(".*.tmp"), *folder.glob(".tmp*")]:  # ours, and those of safetensors
         disk.remove(path)

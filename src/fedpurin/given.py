@@ -26,7 +26,7 @@ Model = nn.Module | Callable[..., nn.Module]
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """None where the configuration names it."""
+    """Each is None where nothing was passed: the configuration then names it."""
 
     model: Model | None = None
     clients: Clients | None = None

@@ -173,7 +173,7 @@ def read_gradients(model: nn.Module) -> Tensor:
 def split_like(flat: Tensor, model: nn.Module) -> list[Tensor]:
     """Views of [D], one per parameter and in its shape."""
     parameters = list(model.parameters())
-    parts = flat.split([p.numel() for p in parameters])
+    parts = torch.split(flat, [p.numel() for p in parameters])
     return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
 
 

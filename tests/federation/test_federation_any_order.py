@@ -267,9 +267,7 @@ class AnyOrder(RuleBasedStateMachine):
         counted = list(self.hub.ledger)
         reply = self.hub.reply(client)
         self.hub.ledger = counted
-        return self.site.finish(
-            client, self.hub.aggregated, reply, state, self.job.client_data(client)
-        ).state
+        return self.site.finish(client, self.hub.aggregated, reply, state, self.job.client_data(client)).state
 
     def _decoded(self, client: int) -> Tensor:
         """float64 [d]: what the server has got from it in this round."""

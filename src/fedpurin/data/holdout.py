@@ -12,10 +12,11 @@ def hold_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A client's positions in the data set, divided into those it trains on and those it holds out.
 
-    Held out are the samples that come first in `rank`, which has a number for each sample of the data set: of
-    two clients that share a sample and the rank, seldom one trains on what the other validates on. At least
-    one sample is held out and one is left; all copies of a sample are on the same side. Classes play no part:
-    a client with few samples of one may hold out none of it. Both sides keep the order of the samples.
+    `rank` has a number for each sample of the data set, and the samples that come first by it are held out.
+    Clients that share a sample share its rank, so it is rare that one trains on what another validates on. At
+    least one sample is held out and one is left; all copies of a sample are on the same side. Classes play no
+    part: a client with few samples of a class may hold out none of them. Both sides keep the order of the
+    samples.
     """
     distinct = np.unique(indices)
     if len(distinct) < 2:

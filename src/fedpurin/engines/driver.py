@@ -51,9 +51,9 @@ class Policy:
     """What a run does about clients that fail."""
 
     minimum: int = 1  # accepted uploads without which a round does not count
-    forgiving: bool = (
-        False  # whatever goes wrong at a client leaves only it out; else only diverged training does
-    )
+    forgiving: bool = False
+    """True: whatever goes wrong at a client leaves that client out. False: only diverged training does, and
+    everything else ends the run."""
     checkpoint_every: int | None = None  # rounds; None: as the configuration says
 
 

@@ -35,9 +35,8 @@ class Hub:
         self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
         self.aggregated = 0  # the last round that was closed and not silent
-        self.confirmed_N = torch.zeros(
-            self.clients, dtype=torch.int64
-        )  # last accepted round of each; 0: none
+        # The round of each client's last accepted upload; 0: none.
+        self.confirmed_N = torch.zeros(self.clients, dtype=torch.int64)
         d = self.selection.d
         self._masks = rows("masks", -(-d // BITS_PER_BYTE))  # the last accepted one of each client, packed
         self._kept = rows("kept", 4 * d)  # what the method keeps for each client, see `Uploads.keep`

@@ -1,4 +1,4 @@
-"""What the server believes of a sound message: values and counts that are absurd, and those that stand out.
+"""Messages that are well formed and not to be believed all the same: absurd values, or ones that stand out.
 
 Refused always: values so large that sums of them could leave float32, a sample count other than the split's
 where the server knows it, and an evaluation of a model that does not exist yet. Bounded where [robust] says

@@ -65,7 +65,7 @@ class Transport:
         return asked
 
     def members(self, clients: list[int]) -> list[int]:
-        """Those of the clients that are there or missed; a seat that nobody holds is neither."""
+        """Those of the clients that exist, connected or not; a seat that nobody holds is left out."""
         return clients
 
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:

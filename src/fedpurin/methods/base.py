@@ -53,7 +53,7 @@ class Ending:
 
     tail: int = 0  # the trained model is the mean of the iterates of this many last epochs; 0: the last one
     refresh: bool = False  # its batch-norm statistics are measured anew over the client's training samples
-    squares: bool = False  # `Fit.squares_nD`: the gradients of its mini-batches, squared, their mean
+    squares: bool = False  # the mean of the squared gradients of its mini-batches goes into `Fit.squares_nD`
     inside: int = 0  # this many last epochs train only what `Method.inside` names; the rest is zero
 
 
@@ -137,7 +137,7 @@ class Method(Generic[M, S]):
         raise NotImplementedError
 
     def personal_start(self, weights_nD: Tensor, memory: M) -> Tensor | None:
-        """[n, D]: the start of a second local training, of a model that stays with the client; None: no such.
+        """[n, D]: the start of a second local training, of a model that stays with the client, if any.
 
         It follows the first, sees the same memory, and leaves its end in `Fit.personal_nD`.
         """

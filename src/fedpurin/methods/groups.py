@@ -47,7 +47,7 @@ def merge_groups(uploads: Uploads, t: int, beta: int, average: Average) -> Group
         return unpack_bits(packed_nb[:, lo // BITS_PER_BYTE : -(-hi // BITS_PER_BYTE)], hi - lo)
 
     overlap_nn = overlap_of(packed_nb)
-    groups_nn = collaborators(overlap_nn, t, beta, empty=~packed_nb.any(1))
+    groups_nn = collaborators(overlap_nn, t, beta)
     theta_bar, sent = combine_in_place(uploads.values_nd, masks, groups_nn, uploads.samples_n, average)
     uploads.keep(groups_nn.sum(1) > 1)
     return Groups(

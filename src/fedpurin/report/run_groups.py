@@ -97,7 +97,7 @@ class Group:
 
 
 def last_window(rounds: int) -> int:
-    """How many rounds "the last rounds" are: ten, or a third of a short run, which would count its start."""
+    """How many rounds count as the last: ten, or a third of a short run, so that its start does not count."""
     return min(LAST_ROUNDS, max(1, rounds // 3))
 
 

@@ -25,13 +25,13 @@ Gain = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]
 
 
 def paper_like(run: Run) -> bool:
-    """Whether the run has the data and the model of the paper, whose figures are those of the upload."""
+    """Whether the run has the paper's data and model; the paper's figures are measured on the upload."""
     data, model = run.setting("data", "dataset"), run.setting("model", "name")
     return data in ("fashion-mnist", "cifar-10", "cifar-100") and model in ("resnet8", "resnet10")
 
 
 def moments_of(groups: Sequence[Group]) -> list[str]:
-    """The moments at which a run was measured; first the paper's own, elsewhere what a client has in hand."""
+    """The moments that were measured, the default first: the paper's in its experiments, else `trained`."""
     runs = [run for group in groups for run in group.runs]
     order = ("upload", "merged", "trained") if all(map(paper_like, runs)) else ("trained", "upload", "merged")
     return [moment for moment in order if any(run.measured(moment) for run in runs)]

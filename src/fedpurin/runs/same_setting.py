@@ -1,10 +1,10 @@
 """One rule for "the same setting", on configurations as plain tables, as config.toml and the store hold them.
 
-Two runs are of one setting when everything is equal that decides their numbers, but for the seeds: they are
-then seeds of one experiment. A method's own settings count, those of others do not (old files hold them
-all), nor does where and how fast a run was made. wire.values = auto counts as the type that it stands for. A
-setting that a file does not know, because it came later, has its default. Two runs are of one cell when
-their seeds are equal too: one of them need not be run.
+Two runs have the same setting when they differ in nothing that decides their numbers, except in their seeds:
+they are seeds of one experiment. The method's own settings count. Settings of other methods, which old files
+hold too, do not count, and neither does where or how fast a run was made. wire.values = auto counts as the
+type that it stands for. A setting that is newer than a file counts there with its default. If the seeds are
+equal too, the two runs are one cell, and need not both be run.
 """
 
 from __future__ import annotations
