@@ -1,9 +1,9 @@
-"""What a round between real processes costs: python -m benchmarks.federation [--json FILE] [--source SRC]
+"""What a round between real processes costs: python -m benchmarks.federation [--before SRC] [--repeat N]
 
 A whole federation on this machine (3 clients, the small MLP, 40 samples each), twice: with few rounds and
 with more. What is fixed (starting, registering, ending) cancels in the difference; what remains is the time
-of a round and the processor time of a message. --source measures another checkout's src, so that two
-versions can be compared in one sitting.
+of a round and the processor time of a message. --before measures the src folder of another checkout in turns
+with this one, and tells the factors.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from fedpurin.bench import machine
+from fedpurin.federation.guard import adopt_orphans
 
 CLIENTS = 3
 FEW, MANY = 2, 8
@@ -27,6 +32,8 @@ SETTINGS = {
     "method.beta": 1,
 }
 HERE = Path(__file__).resolve().parents[1] / "src"
+FILE = Path(__file__).with_name("results") / "federation.json"
+ROUND, MESSAGE = "seconds of a round", "processor seconds of a message"
 
 
 def one(rounds: int, source: Path, folder: Path) -> tuple[float, list[float]]:
@@ -41,44 +48,64 @@ def one(rounds: int, source: Path, folder: Path) -> tuple[float, list[float]]:
         "PYTHONPATH": str(source),
         "PATH": f"{bin_folder}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[3:])} ended with code {process.returncode}")
+    before = used_by_children()
+    if code := subprocess.run(command, env=env, stdout=subprocess.DEVNULL).returncode:
+        raise SystemExit(f"{' '.join(command[3:])} ended with code {code}")
+    used = used_by_children() - before
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return usage.ru_utime + usage.ru_stime, [
-        line["seconds"]["round"] for line in lines if "final" not in line
-    ]
+    return used, [line["seconds"]["round"] for line in lines if "final" not in line]
 
 
-def measure(source: Path = HERE) -> dict[str, Any]:
+def used_by_children() -> float:
+    """Processor seconds of all processes below this one that have ended, orphans too."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure(source: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
-        few_cpu, _ = one(FEW, source, Path(name))
-        many_cpu, seconds = one(MANY, source, Path(name))
-    later = sorted(seconds[1:])  # the first round waits for everybody to load
-    median = later[len(later) // 2]
-    messages = CLIENTS * (MANY - FEW)
+        few, _ = one(FEW, source, Path(name))
+        many, seconds = one(MANY, source, Path(name))
     return {
-        "seconds of a round, median": round(median, 2),
-        "rounds per minute": round(60 / median, 1),
-        "processor seconds of a message": round((many_cpu - few_cpu) / messages, 2),
-        "processor seconds of the whole run": round(many_cpu, 1),
-        "seconds of each round": [round(s, 2) for s in seconds],
+        ROUND: [round(s, 2) for s in seconds[1:]],  # the first waits for everybody to load
+        MESSAGE: round((many - few) / (CLIENTS * (MANY - FEW)), 3),
+        "processor seconds of the whole run": round(many, 1),
         "load": round(os.getloadavg()[0], 1),
     }
 
 
+def summary(runs: list[dict[str, Any]]) -> dict[str, float]:
+    seconds = median(s for run in runs for s in run[ROUND])
+    figures = {f"{ROUND}, median": seconds, "rounds per minute": 60 / seconds}
+    figures |= {name: median(run[name] for run in runs) for name in runs[0] if name not in (ROUND, "load")}
+    return {name: round(value, 3) for name, value in figures.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--source", type=Path, default=HERE, help="the src folder to measure")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--before", type=Path, help="the src folder of another checkout, to compare with")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--json", type=Path, default=FILE)
     options = parser.parse_args()
-    figures = measure(options.source)
-    for name, value in figures.items():
-        print(f"{name:38s}{value!s:>12s}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    adopt_orphans()
+    sources = {"before": options.before} if options.before else {}
+    sources["now"] = HERE
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
+    for _ in range(options.repeat):
+        for name, source in sources.items():
+            runs[name].append(measure(source))
+    found = {name: summary(measured) for name, measured in runs.items()}
+    for what, now in found["now"].items():
+        then = found.get("before", {}).get(what)
+        print(f"{what:38s}{f'{then:10.2f} -> ' if then else ''}{now:10.2f}")
+    options.json.write_text(
+        json.dumps({"machine": machine.describe(), "medians": found, "runs": runs}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_a_refusal_says_what_would_be_accepted() -> None:
     [
         ("run", "method", METHODS),
         ("run", "engine", ("local", "ray", "flower")),
-        ("run", "device", ("cpu", "cuda", "mps")),
+        ("run", "device", ("auto", "cpu", "cuda", "mps")),
         ("data", "partition", ("dirichlet", "dirichlet-disjoint", "classes", "iid")),
         ("method", "score", ("gradient", "delta", "magnitude", "random")),
         ("method", "gradient_dtype", ("float32", "float16")),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedpurin.errors import ConfigError, ModelError, RunError
+from fedpurin.errors import ModelError, RunError
 from fedpurin.files import check_writable
-from fedpurin.ready import check_device, check_ready
+from fedpurin.ready import check_ready
 from tiny import CLASSES, tiny_job
 
 INPUTS = 16
@@ -64,22 +64,6 @@ def test_a_model_that_fits_passes_and_no_random_state_moves() -> None:
     check_ready(job)
     check_ready(job, torch.zeros(1, *job.shape))  # a site with a single sample
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    check_device("cpu")
-    for device in ("cuda", "cuda:0", "mps"):
-        with pytest.raises(
-            ConfigError, match=f"run.device = '{device}', but torch .* choose run.device = cpu"
-        ):
-            check_device(device)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    check_device("cuda:1")
-    with pytest.raises(ConfigError, match="devices 0 to 1 only"):
-        check_device("cuda:2")
 
 
 def test_where_a_file_can_be_written_is_tried_without_a_trace(tmp_path: Path) -> None:

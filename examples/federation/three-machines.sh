@@ -1,6 +1,6 @@
 #!/bin/sh
 # Walks through docs/federation.md on one machine: a server and sites in network namespaces of their own. Two
-# sites begin, a third joins, the second is revoked.
+# sites begin, a third joins, the first gets a new key, the second is revoked.
 # Needs root, iproute2 and nginx:  sudo sh three-machines.sh FOLDER
 # Nothing of it is reachable from outside, and everything but FOLDER is gone afterwards.
 set -eu
@@ -49,7 +49,7 @@ until_said() { # until_said FILE TEXT: the server must live until then
 
 "$python" "$here/make_site_data.py" data
 on server $fedpurin federation keys keys --name 10.77.0.1 --sites 2
-on server $fedpurin federation server "$here/config.toml" --rounds 15 --seats 3 --keys keys --out run \
+on server $fedpurin federation server "$here/config.toml" --rounds 40 --seats 3 --keys keys --out run \
     > server.log 2>&1 &
 server=$!
 jobs="$server"
@@ -71,13 +71,22 @@ c=$!
 jobs="$server $a $b $c"
 until_said server.log ": 3 uploads"
 on server $fedpurin federation status run
+
+# A new key for the first site: its old one is refused, with the new one it goes on with its state.
+on server $fedpurin federation keys keys --new-key 0
+if wait "$a"; then echo "the old key was accepted"; exit 1; fi
+on a $fedpurin federation client --keys keys/site-0-2 --data data/site-a.npz --state state-a > site-a2.log 2>&1 &
+a=$!
+jobs="$server $a $b $c"
+until_said site-a2.log ": trained"
+
 on server $fedpurin federation keys keys --revoke 1
 if wait "$b"; then echo "the revoked site ended as if nothing had happened"; exit 1; fi
 on server $fedpurin federation status run
 
-for job in $server $a $c; do wait "$job" || { cat server.log site-?.log; exit 1; }; done
+for job in $server $a $c; do wait "$job" || { cat server.log site-*.log; exit 1; }; done
 jobs=
-cat server.log site-a.log site-b.log site-c.log
+cat server.log site-a.log site-a2.log site-b.log site-c.log
 on a $fedpurin federation audit state-a
 on server $fedpurin federation status run
 ls -l state-?/*/model.safetensors

@@ -52,6 +52,8 @@ def run(
     seed: int | None = None,
     engine: str | None = None,
     workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
     settings: Settings | None = None,
     progress: bool | None = None,
 ) -> RunResult:
@@ -64,6 +66,7 @@ def run(
     metric     accuracy, r2, label_accuracy, or a function of outputs and targets, the higher the better
     optimiser  sgd, adam, adamw, or a function of the parameters; new in every round
     engine     local (worker processes), inline (this process alone) or ray
+    device     auto, cpu, cuda or mps; precision: float32, or bfloat16 (mixed)
     settings   any other, as in a configuration file: {"method": {"tau": 0.3}, "train": {"momentum": 0}}
     progress   by default in a terminal and in a notebook
 
@@ -72,6 +75,7 @@ def run(
     base, given = configured(
         config, seed, model=model, data=data, rounds=rounds, epochs=epochs, batch_size=batch_size, lr=lr,
         loss=loss, metric=metric, optimiser=optimiser, engine=engine, workers=workers,
+        device=device, precision=precision,
     )  # fmt: skip
     chosen = with_method(base, method).updated(settings or {})
     path = Path(out) if out is not None else default_path(chosen)

@@ -6,6 +6,7 @@ their schema. Methods need torch, so they load when the first configuration is m
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +43,9 @@ class RunSection:
     participation: float = setting(1.0, "share of the clients that take part in a round", above=0, most=1)
     engine: str = setting("local", "what moves the messages: local, ray, flower, or inline (no processes)")
     workers: int = setting(0, "worker processes; 0: one per core", least=0)
-    device: str = setting("cpu", "cpu, cuda or mps; only cpu is tested and reproducible to the byte")
+    device: str = setting(
+        "cpu", "cpu, cuda, mps or auto (cuda, else mps, else cpu); only cpu repeats to the byte"
+    )
     share_metrics: bool = setting(True, "clients tell the server their accuracy and loss")
     checkpoint_every: int = setting(1, "rounds between checkpoints", least=1)
 
@@ -101,6 +104,9 @@ class TrainSection:
     )
     metric: Literal["auto", "accuracy", "r2", "label_accuracy", "python"] = setting(
         "auto", "what is measured, the higher the better; auto: the usual one for the loss"
+    )
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", "of the model's arithmetic; bfloat16: mixed, weights and messages stay as they are"
     )
 
 
@@ -192,8 +198,10 @@ class Config:
                 f"run.engine = {self.run.engine!r} is unknown; choose one of {', '.join(ENGINES)}, "
                 "or package.module:Transport"
             )
-        if self.run.device.split(":")[0] not in {"cpu", "cuda", "mps"}:
-            raise ConfigError(f"run.device = {self.run.device!r} is unknown; choose cpu, cuda or mps")
+        if not re.fullmatch(r"auto|(cpu|cuda|mps)(:\d{1,3})?", self.run.device):
+            raise ConfigError(
+                f"run.device = {self.run.device!r} is unknown; choose auto, cpu, cuda (or cuda:1) or mps"
+            )
         if find_type(self.value_type).updates_only and not self.method.sends_updates:
             raise ConfigError(
                 f"wire.values = {self.value_type!r} is for changes of weights, but {self.run.method} sends "
@@ -205,6 +213,12 @@ class Config:
                 "anyway; leave it false"
             )
 
+        inside = self.method.ending().inside
+        if inside and inside >= self.train.epochs:
+            raise ConfigError(
+                f"the last {inside} epochs are to be trained inside a mask, but train.epochs = "
+                f"{self.train.epochs} leaves none before them to choose it by; raise it, or lower that number"
+            )
         if self.robust.trim and not self.method.averages:
             raise ConfigError(
                 f"robust.trim = {self.robust.trim} needs one mean over all clients, which {self.run.method} "
@@ -245,6 +259,9 @@ class Config:
     @classmethod
     def from_stored(cls, table: Mapping[str, Mapping[str, Any]]) -> Config:
         """A configuration that an earlier version wrote: settings of other methods are passed over."""
+        for section, values in table.items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"[{section}] must be a table of settings, not {values!r}")
         named = {section: dict(values) for section, values in table.items()}
         accepted = names_of(_method_class(named.get("run", {}).get("method", DEFAULT_METHOD)))
         named["method"] = {k: v for k, v in named.get("method", {}).items() if k in accepted}

@@ -108,6 +108,7 @@ def _machine() -> Iterator[Finding]:
         yield Finding("machine", "OMP_NUM_THREADS", "ok", f"{limit}; workers use 1 whatever it says")
     yield Finding("machine", "cpu", "ok", cpu_name())
     yield Finding("machine", "device", "ok", _devices())
+    yield Finding("machine", "bfloat16", "ok", _bfloat16())
 
 
 def _devices() -> str:
@@ -119,6 +120,16 @@ def _devices() -> str:
     if torch.backends.mps.is_available():
         devices.append("mps")
     return ", ".join(devices) + "; run.device = cpu is the default, and the only one that repeats to the byte"
+
+
+def _bfloat16() -> str:
+    """Whether the processor computes in bfloat16; without, train.precision = bfloat16 works, but slowly."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return "unknown for this processor"
+    fast = [flag for flag in ("amx_bf16", "avx512_bf16", "bf16") if flag in flags]
+    return f"the processor has {fast[0]}" if fast else "not in this processor: slow with train.precision"
 
 
 def _folder() -> Iterator[Finding]:

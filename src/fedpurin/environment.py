@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from fedpurin import devices
+from fedpurin.config import RunSection
 from fedpurin.version import __version__
 
 
-def environment(workers: int) -> dict[str, Any]:
+def environment(run: RunSection) -> dict[str, Any]:
     commit, changed = source_commit(Path(__file__).resolve().parent)
     return {
         "fedpurin": __version__,
@@ -28,7 +30,8 @@ def environment(workers: int) -> dict[str, Any]:
         "git_changed": changed,
         "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "workers": workers,
+        "workers": run.workers,
+        "device": devices.record(run),
     }
 
 

@@ -30,6 +30,14 @@ class Disk:
         with path.open("ab") as file:
             file.write(data)
 
+    def put(self, path: Path, at: int, data: bytes | memoryview) -> None:
+        """Write into a file that is there, from this byte on."""
+        with path.open("r+b", buffering=0) as file:
+            file.seek(at)
+            done = 0
+            while done < len(data):
+                done += file.write(data[done:])
+
     def truncate(self, path: Path, size: int) -> None:
         os.truncate(path, size)
 

@@ -123,6 +123,10 @@ class Job:
 
     def common_start(self) -> Tensor:
         """[d]: the exchanged parameters as every client starts with them: those of client 0."""
+        return self._common_start.clone()
+
+    @cached_property
+    def _common_start(self) -> Tensor:
         return self.selection.take(read_parameters(self.model(0))[None])[0]
 
     def check_data(self) -> None:

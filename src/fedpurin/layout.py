@@ -170,10 +170,15 @@ def read_gradients(model: nn.Module) -> Tensor:
     )
 
 
+def split_like(flat: Tensor, model: nn.Module) -> list[Tensor]:
+    """Views of [D], one per parameter and in its shape."""
+    parameters = list(model.parameters())
+    parts = torch.split(flat, [p.numel() for p in parameters])
+    return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
+
+
 @torch.no_grad()
 def write_parameters(model: nn.Module, flat: Tensor) -> None:
     """Copy a flat vector into the model's own tensors, keeping their memory format."""
-    start = 0
-    for p in model.parameters():
-        p.copy_(flat[start : start + p.numel()].view(p.shape))
-        start += p.numel()
+    for p, part in zip(model.parameters(), split_like(flat, model), strict=True):
+        p.copy_(part)

@@ -14,7 +14,7 @@ Outside it any subset may travel. `support_nd` says which values travel, over bo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -53,6 +53,7 @@ class Uploads:
     rounded: Callable[[Message], Tensor]  # [1, d]: the values of a reply as its receivers will decode them
     sent_nd: Tensor | None = None  # bool [n, d]: who sent what, for robust.*; None: everybody everything
     trim: float = 0.0  # robust.trim
+    kept: dict[int, Tensor] = field(default_factory=dict)  # by client: what `keep` was told
 
     def mean(self) -> Tensor:
         """[d]: the mean by sample counts, without the extremes that robust.trim leaves out."""
@@ -60,16 +61,23 @@ class Uploads:
             return trimmed_mean(self.values_nd, self.samples_n, self.trim, self.sent_nd)
         return weighted_mean(self.values_nd, self.samples_n)
 
-    def replace_rows(self, table: Tensor | None, rows: Tensor, *, reuse: bool = False) -> Tensor:
-        """A table with a row per client of the federation, in which those of the participants are new.
+    def keep(self, rows_n: Tensor) -> None:
+        """Keep these rows of `values_nd` (bool [n]), as they are now, for the replies to their clients: each
+        is `Known.kept` until its client's next upload is aggregated. Of the other participants nothing is
+        kept any more. The server's memory holds none of them."""
+        self.kept.clear()
+        self.kept.update(
+            {self.clients[i]: self.values_nd[i] for i in torch.nonzero(rows_n).flatten().tolist()}
+        )
 
-        With `reuse` the table itself is changed: for the state's spare matrix, too large for a second one.
-        """
+    def replace_rows(self, table: Tensor | None, rows: Tensor) -> Tensor:
+        """A table with a row per client of the federation, in which those of the participants are new. For
+        a few numbers per client; what has the size of a model is better kept with `keep`."""
         if len(self.clients) == self.everybody:
             return rows
         if table is None:
             table = torch.zeros((self.everybody, *rows.shape[1:]), dtype=rows.dtype)
-        elif not reuse:
+        else:
             table = table.clone()
         table[torch.tensor(self.clients)] = rows
         return table
@@ -81,6 +89,7 @@ class Known:
 
     round: int  # the last round of which it accepted this client's upload; 0: none
     mask: Tensor | None  # uint8 [b]: the critical mask of that upload, packed; None where there is none
+    kept: Tensor | None = None  # [d]: what `aggregate` kept for it; None: nothing
 
 
 @dataclass(frozen=True)

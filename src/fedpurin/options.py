@@ -28,6 +28,8 @@ class RunOptions(TypedDict, total=False):
     optimiser: str | Optimiser | None
     engine: str | None
     workers: int | None
+    device: str | None
+    precision: str | None
 
 
 def configured(
@@ -52,11 +54,11 @@ def configured(
     if held is not None and config is None and rounds is not None:
         config = _half_of(rounds)
     table: dict[str, dict[str, Any]] = {
-        "run": {"rounds": rounds, "seed": seed, **_those(options, "engine", "workers")},
+        "run": {"rounds": rounds, "seed": seed, **_those(options, "engine", "workers", "device")},
         "data": {"dataset": None if held is None else PYTHON},
         "model": {"name": _name(model)},
         "train": {
-            **_those(options, "epochs", "batch_size", "lr"),
+            **_those(options, "epochs", "batch_size", "lr", "precision"),
             "loss": _name(loss),
             "metric": _name(metric),
             "optimiser": _name(optimiser),

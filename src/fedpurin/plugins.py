@@ -5,10 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fedpurin.errors import FedpurinError
+
+_permitted: frozenset[str] | None = None  # None: every name
+
+
+def permit_only(names: Iterable[str]) -> None:
+    """From now on this process imports these names and no others: at a site, names come from the server."""
+    global _permitted  # one switch for the whole process
+    _permitted = frozenset(names)
 
 
 def load_function(name: str, error: type[FedpurinError]) -> Callable[..., Any]:
@@ -20,6 +28,11 @@ def load_function(name: str, error: type[FedpurinError]) -> Callable[..., Any]:
 
 
 def load_object(name: str, error: type[FedpurinError]) -> Any:
+    if _permitted is not None and name not in _permitted:
+        raise error(
+            f"{name!r} is not allowed at this site: read that function, and if you agree start the client "
+            f"with --allow {name}"
+        )
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from fedpurin import devices
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
 from fedpurin.task import metric_text
@@ -30,6 +31,9 @@ class RunProgress(Watcher):
         self.began = time.monotonic()
         if t:
             self.console.print(f"{self.name}: going on after round {t}")
+        if (job.config.run.device, job.config.train.precision) != ("cpu", "float32"):
+            device = devices.record(job.config.run)
+            self.console.print(f"{self.name}: device {device}, {job.config.train.precision}", markup=False)
         self._open(t)
         for other in self.others:
             other.start(job, path, t)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpurin.errors import ConfigError, FedpurinError, ModelError
+from fedpurin.devices import check_device, chosen, prepared
+from fedpurin.errors import FedpurinError, ModelError
 from fedpurin.job import Job
 from fedpurin.train import ClientData, as_batch, prepare_inputs
 
@@ -16,7 +17,7 @@ def check_ready(job: Job, samples: Tensor | None = None, device: str | None = No
     `samples` are a site's own; without them those of the job's data set are tried, or zeros of the agreed
     shape. `device` is where this process computes, if not on run.device.
     """
-    device = device or job.config.run.device
+    device = device or chosen(job.config.run.device)
     check_device(device)
     job.describe_layout()  # refuses a model without a head, or one the method cannot exchange
     if job.given and job.given.clients:
@@ -26,27 +27,11 @@ def check_ready(job: Job, samples: Tensor | None = None, device: str | None = No
     check_model(job, samples, device)
 
 
-def check_device(device: str) -> None:
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and not torch.cuda.is_available():
-        problem = "finds no CUDA device" if torch.version.cuda else "was built without CUDA"
-    elif kind == "cuda" and number and not (number.isdigit() and int(number) < torch.cuda.device_count()):
-        problem = f"finds CUDA devices 0 to {torch.cuda.device_count() - 1} only"
-    elif kind == "mps" and not torch.backends.mps.is_available():
-        problem = "finds no MPS device"
-    else:
-        return
-    raise ConfigError(
-        f"run.device = {device!r}, but torch {torch.__version__} {problem}; choose run.device = cpu, "
-        "or install a torch for this device"
-    )
-
-
 def check_model(job: Job, samples: Tensor, device: str) -> None:
     """One forward pass as in training and one as in evaluation; each must give [n, classes]."""
     name, classes = job.config.model.name, len(job.class_names)
     pair = samples[[0, -1]]  # two, also where there is one: batch norm cannot train on a single sample
-    model = job.model(0).to(device)
+    model = prepared(job.model(0), device, job.config.train.precision)
     for training in (True, False):
         model.train(training)
         try:
@@ -74,7 +59,7 @@ def check_model(job: Job, samples: Tensor, device: str) -> None:
 def check_task(job: Job, part: ClientData, device: str) -> None:
     """For data passed from Python: a forward pass and its loss, whatever the task is."""
     x, y = as_batch(prepare_inputs(part.train_x[:4], device)), part.train_y[:4].to(device)
-    model = job.model(0).to(device).eval()
+    model = prepared(job.model(0), device, job.config.train.precision).eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             output = model(x)

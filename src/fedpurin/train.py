@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin.config import TrainSection
+from fedpurin.devices import upload
 from fedpurin.errors import ModelError
-from fedpurin.layout import NORMS, read_gradients
+from fedpurin.layout import NORMS, read_gradients, split_like
 from fedpurin.task import CLASSIFICATION, Optimiser, Task, optimiser_named
 
 EVALUATION_BATCH = 256
@@ -74,7 +75,7 @@ class Score:
 
 def prepare_inputs(x: Tensor, device: str) -> Tensor:
     """Samples on the device, floats unless whole numbers; images channels-last in memory, [n, H, W, C]."""
-    x = x.to(device)
+    x = upload(x, device)
     if x.dtype == torch.uint8:
         x = x.to(torch.float32) / 255
     elif x.is_floating_point():
@@ -106,14 +107,20 @@ def train(
     tail: int = 0,
     squares: bool = False,
     optimiser_of: Optimiser | None = None,
+    inside: int = 0,
+    choose: Callable[[], Tensor] | None = None,
+    rate: float = 1.0,
 ) -> Tensor | None:
-    """E epochs with a new optimiser. The gradients of the last mini-batch stay in the model.
+    """E epochs with a new optimiser, its learning rate times `rate`. The last gradients stay in the model.
 
     With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
     With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
+    Before the last `inside` epochs `choose` says what they train, bool [D]; all else is zero from then on.
     """
-    x, y = prepare_inputs(data.train_x, device), data.train_y.to(device)
+    x, y = prepare_inputs(data.train_x, device), upload(data.train_y, device)
     optimiser = (optimiser_of or optimiser_named(settings))(model.parameters())
+    for group in optimiser.param_groups:
+        group["lr"] *= rate
     torch.manual_seed(seed)  # for models with dropout: this process belongs to us
     order = torch.Generator().manual_seed(seed)
     model.train()
@@ -125,16 +132,21 @@ def train(
     sums: list[Tensor] = []
     steps = 0
     squared, counted = None, 0
+    left_out: list[Tensor] = []
     for epoch in range(settings.epochs):
+        if choose is not None and inside and epoch == settings.epochs - inside:
+            left_out = split_like(~choose().to(device), model)
+            _clear(model, left_out)
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
-            index = index.to(device)
+            index = upload(index, device)
             loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
             if squares and epoch == settings.epochs - 1:
                 now_squared = read_gradients(model).square_()
                 squared = now_squared if squared is None else squared.add_(now_squared)
                 counted += 1
             optimiser.step()
+            _clear(model, left_out)
             if epoch >= settings.epochs - tail:
                 now = [p.detach() for p in model.parameters()]
                 sums = [p.clone() for p in now] if not sums else list(torch._foreach_add(sums, now))
@@ -144,6 +156,13 @@ def train(
             for p, total in zip(model.parameters(), sums, strict=True):
                 p.copy_(total / steps)
     return None if squared is None else squared / counted
+
+
+@torch.no_grad()
+def _clear(model: nn.Module, left_out: list[Tensor]) -> None:
+    """Zeros where the masks say so, one mask per parameter; no masks: nothing."""
+    for p, mask in zip(model.parameters(), left_out, strict=bool(left_out)):
+        p.masked_fill_(mask, 0.0)
 
 
 @torch.no_grad()
@@ -172,7 +191,7 @@ def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, devi
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASSIFICATION) -> Score:
-    x, y = prepare_inputs(data.test_x, device), data.test_y.to(device)
+    x, y = prepare_inputs(data.test_x, device), upload(data.test_y, device)
     if not len(y):
         return Score(0, 0, 0.0)
     model.eval()
@@ -187,7 +206,7 @@ def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASS
             outputs.append(output)
     if task.metric is None:
         return Score(correct, y.numel(), loss_sum)
-    value = float(task.metric(torch.cat(outputs), y))
+    value = float(task.metric(torch.cat(outputs).cpu(), data.test_y))
     if not math.isfinite(value):
         raise ModelError(f"the metric is {value} for a client; it must give a finite number for every client")
     return Score(value * len(y), len(y), loss_sum)

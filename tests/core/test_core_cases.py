@@ -138,19 +138,17 @@ def test_equal_overlaps_are_all_at_the_threshold_until_beta(t: int) -> None:
 
 def test_masks_with_nothing_in_common_still_meet_a_threshold_of_zero() -> None:
     # n = 2 each, differing at 4 places: O = 1 - 4/4 = 0 both ways, so Th = 0 and O >= Th
-    masks = bits("1100", "0011")
-    assert collaborators(overlap(masks), 1, 5, empty=~masks.any(1)).all()
+    assert collaborators(overlap(bits("1100", "0011")), 1, 5).all()
 
 
 def test_an_empty_mask_joins_no_group_even_at_a_threshold_of_zero() -> None:
     apart = torch.eye(3, dtype=torch.bool)
     assert torch.equal(collaborators(overlap(bits("000", "000", "000")), 1, 5), apart)
     # O = 0 in all pairs, Th = 0: the two disjoint masks meet it, the empty one stays away
-    masks = bits("1100", "0011", "0000")
-    assert torch.equal(collaborators(overlap(masks), 1, 5, empty=~masks.any(1)), bits("110", "110", "001"))
+    assert torch.equal(collaborators(overlap(bits("1100", "0011", "0000")), 1, 5), bits("110", "110", "001"))
 
 
-def test_who_is_empty_is_seen_in_overlaps_of_zero_where_nobody_says_it() -> None:
+def test_an_empty_mask_joins_no_group_below_a_threshold_of_zero() -> None:
     # O = -1 and 1/3 between the first two and 0 in four pairs: Th = -1/9 + 1/5 * 4/9 = -1/45, which 0 meets
     o = overlap(bits("1000", "0111", "0000"))
     assert threshold(o, 1, 5) == pytest.approx(-1 / 45)

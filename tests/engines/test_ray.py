@@ -22,7 +22,14 @@ from fedpurin.errors import EngineError
 from fedpurin.job import Job
 
 
-def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, clients: int = 5) -> Config:
+def config(
+    method: str,
+    engine: str,
+    model: str = "mlp",
+    rounds: int = 3,
+    clients: int = 5,
+    precision: str = "float32",
+) -> Config:
     return (
         Config()
         .updated({"method": {"beta": 2}})
@@ -37,7 +44,7 @@ def config(method: str, engine: str, model: str = "mlp", rounds: int = 3, client
                 },
                 "data": {"train_samples": 24, "test_samples": 10, "validation": 0.25},
                 "model": {"name": model},
-                "train": {"epochs": 1, "batch_size": 12},
+                "train": {"epochs": 1, "batch_size": 12, "precision": precision},
             }
         )
     )
@@ -121,20 +128,28 @@ class Saboteur(Watcher):
             harm()
 
 
-def local_digest(tmp_path: Path, method: str = "fedpurin", model: str = "mlp") -> str:
+def local_digest(
+    tmp_path: Path, method: str = "fedpurin", model: str = "mlp", precision: str = "float32"
+) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulate, "make_transport", LocalWorkers)
-        return str(run_job(Job.build(config(method, "local", model)), tmp_path / "local")["digest"])
+        return str(
+            run_job(Job.build(config(method, "local", model, precision=precision)), tmp_path / "local")[
+                "digest"
+            ]
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray's own
-@pytest.mark.parametrize(("method", "model"), [("fedpurin", "cnn"), ("fedavg", "mlp")])
+@pytest.mark.parametrize(
+    ("method", "model", "precision"), [("fedpurin", "cnn", "bfloat16"), ("fedavg", "mlp", "float32")]
+)
 def test_two_nodes_give_the_digest_of_the_local_engine(
-    cluster: Any, tmp_path: Path, method: str, model: str
+    cluster: Any, tmp_path: Path, method: str, model: str, precision: str
 ) -> None:
-    expected = local_digest(tmp_path, method, model)
-    result = run_job(Job.build(config(method, "ray", model)), tmp_path / "ray")
+    expected = local_digest(tmp_path, method, model, precision)
+    result = run_job(Job.build(config(method, "ray", model, precision=precision)), tmp_path / "ray")
     assert result["digest"] == expected
 
 

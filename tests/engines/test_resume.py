@@ -79,7 +79,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(simulate, "make_transport", InlineWorkers)
         run(config, folder / "whole")
         run_until(config, folder / "stopped", 4, after_client=2)
-    checkpoints = sorted(p.name for p in (folder / "stopped" / "checkpoints").iterdir())
+    checkpoints = sorted(p.name for p in (folder / "stopped" / "checkpoints").glob("round-*"))
     assert checkpoints == ["round-00002", "round-00003"]
     return folder
 

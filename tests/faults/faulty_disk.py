@@ -23,7 +23,7 @@ from pathlib import Path
 from fedpurin.files import Disk
 
 FAULTS = ("fail", "full", "kill", "torn", "lost", "overtaken")
-WRITES = ("fill", "append")
+WRITES = ("fill", "append", "put")
 Undo = Callable[[], object]
 
 
@@ -56,6 +56,11 @@ class CountingDisk(Disk):
         half = self.before("append", path)
         super().append(path, data[: len(data) // 2] if half else data)
         self.after("append", path)
+
+    def put(self, path: Path, at: int, data: bytes | memoryview) -> None:
+        half = self.before("put", path)
+        super().put(path, at, data[: len(data) // 2] if half else data)
+        self.after("put", path)
 
     def truncate(self, path: Path, size: int) -> None:
         self.before("truncate", path)
@@ -147,6 +152,10 @@ class PowerCut(FaultyDisk):
     def append(self, path: Path, data: bytes) -> None:
         self._will_change(path)
         super().append(path, data)
+
+    def put(self, path: Path, at: int, data: bytes | memoryview) -> None:
+        self._will_change(path)
+        super().put(path, at, data)
 
     def truncate(self, path: Path, size: int) -> None:
         self._will_change(path)
@@ -240,6 +249,6 @@ def place_of(kind: str, path: Path) -> str:
         return "final save" if ".round" not in str(path.parent) else "checkpoint write"
     if path.parent.name == "checkpoints" and kind == "rename":
         return "checkpoint rename"
-    if ".round" in str(path):
+    if ".round" in str(path) or path.suffix == ".rows":
         return "checkpoint write"
     return "directory creation"

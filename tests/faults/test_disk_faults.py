@@ -53,7 +53,7 @@ def test_a_disk_may_fail_anywhere_and_again_in_the_run_that_resumes(
 
 
 def test_a_short_run_has_every_kind_of_place(sweep: Sweep) -> None:
-    assert set(sweep.kinds) == {"fill", "append", "sync", "rename", "make_folder", "remove"}
+    assert set(sweep.kinds) == {"fill", "append", "put", "sync", "rename", "make_folder", "remove"}
     assert len(sweep.kinds) > 100
 
 

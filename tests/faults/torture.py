@@ -29,6 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])  # Flower's
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray's spelling): where others are busy, 15 means never
 
 import torch  # noqa: E402
 from crashes import (  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import socket
 import ssl
@@ -19,6 +20,8 @@ from fedpurin.federation.keys import load_server_keys, make_keys
 from fedpurin.federation.preflight import check_port_free, check_server, is_loopback, split_address
 from fedpurin.federation.service import Service, free_port
 
+HANG_UP = 3  # seconds of patience with those who dribble
+
 
 @dataclass
 class Door:
@@ -30,13 +33,14 @@ class Door:
     def ca(self) -> Path:
         return self.folder / "keys/site-0/ca.pem"
 
-    def ask(self, request: bytes) -> int:
-        """The status of a request, sent exactly as given."""
+    def connect(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
         context = ssl.create_default_context(cafile=str(self.ca))
-        with (
-            socket.create_connection(("127.0.0.1", self.port), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
-        ):
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=10, source_address=(source, 0))
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def ask(self, request: bytes, source: str = "127.0.0.1") -> int:
+        """The status of a request, sent exactly as given."""
+        with self.connect(source) as sock:
             sock.sendall(request)
             return int(sock.recv(4096).split()[1])
 
@@ -79,6 +83,8 @@ def door(tmp_path_factory: pytest.TempPathFactory, nginx: str, nothing_left: Non
         f"127.0.0.1:{behind.server_address[1]}",
         folder / "nginx",
         max_body_mb=2,
+        header_seconds=HANG_UP,
+        body_seconds=HANG_UP,
     )
     try:
         with Service("nginx", front.command(), log=folder / "log") as service:
@@ -248,3 +254,68 @@ def test_addresses_are_split_and_loopback_is_recognised() -> None:
     assert is_loopback("::1")
     assert not is_loopback("localhost.example.org")
     assert not is_loopback("10.0.0.1")
+
+
+# Those who hold a connection and send next to nothing
+
+HEAD = b"POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+WHOLE = b"POST /v1/fleet/get-run HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+ANOTHER = "127.0.0.2"  # address
+
+
+@contextlib.contextmanager
+def dribbling(door: Door, count: int, begin: bytes) -> Iterator[list[ssl.SSLSocket]]:
+    """So many connections that have sent this, and go on with a byte now and then."""
+    held = [door.connect() for _ in range(count)]
+    over = threading.Event()
+
+    def dribble() -> None:
+        while not over.wait(HANG_UP / 4):
+            for sock in held:
+                with contextlib.suppress(OSError):
+                    sock.send(b"x")
+
+    try:
+        for sock in held:
+            sock.sendall(begin)
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        yield held
+    finally:
+        over.set()
+        thread.join()
+        for sock in held:
+            sock.close()
+
+
+def hung_up(sock: ssl.SSLSocket) -> bool:
+    """Whether the door has ended the connection, or does so before the socket's own patience is over."""
+    try:
+        return sock.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_heads_that_come_byte_by_byte_are_hung_up_on_and_disturb_nobody(door: Door) -> None:
+    with dribbling(door, 64, HEAD[:20]) as held:
+        assert door.ask(WHOLE) == 200, "64 connections, and none of them counts as a request"
+        assert all(hung_up(sock) for sock in held)
+        assert door.ask(WHOLE) == 200
+
+
+def test_bodies_that_come_byte_by_byte_hold_as_many_connections_as_one_address_may_have(door: Door) -> None:
+    with dribbling(door, 16, HEAD) as held:
+        until = time.monotonic() + 10
+        while door.ask(WHOLE) != 503:  # until all 16 heads are read
+            assert time.monotonic() < until
+        assert door.ask(WHOLE, ANOTHER) == 200, "other sites are served meanwhile"
+        assert len(held) == 16
+    assert door.ask(WHOLE) == 200, "and so is this one, once it lets go"
+
+
+def test_a_body_that_stops_coming_is_hung_up_on(door: Door) -> None:
+    with door.connect() as sock:
+        sock.sendall(HEAD + b"x")
+        assert hung_up(sock)

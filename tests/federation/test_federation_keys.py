@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedpurin.engines.flower.roster import Roster, node_key_bytes
 from fedpurin.errors import ConfigError
+from fedpurin.federation import certificates
 from fedpurin.federation import keys as k
 
 
@@ -78,10 +79,14 @@ def test_renewed_certificates_come_from_the_same_authority(tmp_path: Path) -> No
 def test_an_expired_certificate_is_named_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(k, "CERTIFICATE_DAYS", 0)
-    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "CERTIFICATE_DAYS", 0)
+        k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=2)
     with pytest.raises(ConfigError, match=r"expired on .* --renew"):
         k.load_server_keys(tmp_path / "fed")
+    k.revoke_site(tmp_path / "fed", 1)  # does not wait for new certificates
+    k.renew_certificates(tmp_path / "fed")
+    assert list(k.load_server_keys(tmp_path / "fed").public_keys()) == [0]
 
 
 @pytest.mark.parametrize("name", ["https://fed.example.org", "fed.example.org:8443", "", "a b", "fed/x"])

@@ -61,6 +61,16 @@ def test_methods_without_a_real_cluster_give_the_digest_of_the_local_engine(
     assert lines(federation.path, "ledger.jsonl") == lines(tmp_path / "local", "ledger.jsonl")
 
 
+def test_mixed_precision_and_a_device_that_sites_choose_give_the_digest_of_the_local_engine(
+    tmp_path: Path,
+) -> None:
+    config = small().updated({"train": {"precision": "bfloat16"}})
+    federation = Federation(tmp_path, config.updated({"run": {"device": "auto"}}))
+    digest = federation.run()["digest"]
+    assert digest == simulated(config, tmp_path / "local")["digest"]
+    assert digest != simulated(small(), tmp_path / "exact")["digest"]
+
+
 def test_every_client_ends_with_its_personal_model(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small())
     result = federation.run()

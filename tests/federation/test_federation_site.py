@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import tomli_w
 from federation_fakes import Federation, small
+from flwr.app import Message
 
+import fedpurin
 from fedpurin.cli.main import build_parser
 from fedpurin.config import Config
 from fedpurin.engines.flower import records
@@ -165,6 +167,61 @@ def test_a_function_that_the_site_has_not_allowed_is_refused_before_anything_is_
 ) -> None:
     with pytest.raises(ConfigError, match=r"which this site does not allow: .* --allow "):
         permits(tmp_path, allow=("my.models:net",)).read(tomli_w.dumps(table))
+
+
+GOOD_MODEL = """
+def model(shape, classes):
+    return MLP(784, classes)
+"""
+SITE_WITHOUT_A_NODE = """
+import sys
+from pathlib import Path
+from fedpurin.engines.flower import worker
+
+def build(site):
+    for text in sys.argv[2:]:
+        try:
+            site.client._build(text)
+            print("built")
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}")
+
+worker.Worker.run = build
+worker.main(Path(sys.argv[1]))
+"""
+
+
+def test_a_sites_process_imports_nothing_but_what_its_command_allows(tmp_path: Path) -> None:
+    """Also by names that no Python programmer would write; Python imports them all the same."""
+    for module in ("setup-db", "éclair", "speed", "good"):
+        program = f"from pathlib import Path\nPath({module + '.ran'!r}).touch()\n"
+        (tmp_path / f"{module}.py").write_text(program + "from fedpurin.models import MLP\n" + GOOD_MODEL)
+    permits(tmp_path, allow=("good:model",), address="127.0.0.1:1").save(tmp_path / "settings.json")
+    asked = [f"[model]\nname = '{name}:{of}'\n" for name in ("setup-db", "éclair") for of in ("model", "0")]
+    asked += ["[model]\nname = 'speed:0'\n", "[run]\nmethod = 'setup-db:model'\n"]
+    asked += ["[data]\ndataset = 'setup-db:model'\n", "[model]\nname = 'good:model'\n"]
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SITE_WITHOUT_A_NODE, str(tmp_path / "settings.json"), *asked],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(fedpurin.__file__).parents[1])},
+    )
+    lines = told.stdout.splitlines()
+    assert all("Error" in line and "allow" in line for line in lines[:-1]), told.stderr + told.stdout
+    assert len(lines) == len(asked), told.stderr
+    assert lines[-1] == "built"
+    assert [path.name for path in tmp_path.glob("*.ran")] == ["good.ran"]
+
+
+def test_a_round_beyond_the_run_is_refused(tmp_path: Path) -> None:
+    """A site that agreed to two rounds is not asked for a third under the same configuration."""
+    federation = Federation(tmp_path, small())
+    federation.run()
+    for t in (0, 3, -1):
+        order = Message(records.content({"round": t}), federation.grid.node(0), records.WORK, group_id="x")
+        answer = records.read(federation.grid.answer(0, order))
+        assert answer["error"] == f"the server asks for round {t} of a run of 2 rounds"
 
 
 def test_an_allowed_function_and_built_in_models_pass(tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedpurin import wire
 from fedpurin.core.bits import unpack_bits
 from fedpurin.engines.site import Site
 from fedpurin.messages import Message
 from fedpurin.methods.base import Fit
-from fedpurin.methods.fedfrugal import Common
+from fedpurin.methods.fedfrugal import Common, FedFrugal, Offsets, blended
 from reference import as_float32
 from tiny import Federation, tiny_job
 
@@ -32,6 +33,7 @@ PLAN: list[tuple[list[int], tuple[int, ...]]] = [
     ([0, 1, 2, 3], ()),
 ]  # fmt: skip
 Row = list[float]
+NOTHING = Offsets(*(torch.zeros(1, 0) for _ in range(4)))
 
 
 def added(*rows: Sequence[float]) -> Row:
@@ -183,3 +185,53 @@ def test_without_a_past_the_personal_model_is_the_trained_one() -> None:
             personal = take(state["weights"][None])[0]
             common = state["memory.initial"] + state["memory.change"]
             torch.testing.assert_close(personal, common + state["memory.offset"], rtol=0, atol=ROUNDING)
+
+
+def test_each_sample_is_blended_with_the_one_before_it() -> None:
+    """Four rows: the neighbour's shares are 7/8, 5/8, 3/8 and 1/8, times `mix`."""
+    rows = torch.tensor([[8.0], [16.0], [32.0], [64.0]])
+    assert blended(rows, 1.0).flatten().tolist() == [8 / 8 + 64 * 7 / 8, 11.0, 26.0, 60.0]
+    assert blended(rows, 0.5).flatten().tolist() == [32.5, 13.5, 29.0, 62.0]
+    assert torch.equal(blended(rows, 0.0), rows)
+
+
+def test_targets_are_blended_like_their_samples() -> None:
+    """A model that gives its input back: the loss is that of the blended pair, class by class."""
+    x, y = torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1])
+    same = FedFrugal(mix=1.0).loss(nn.Identity(), x, y, NOTHING)
+    # shares of the neighbour 3/4 and 1/4: both samples become (0.5, 3), both targets (1/4, 3/4)
+    logits = torch.tensor([0.5, 3.0])
+    expected = -(torch.tensor([0.25, 0.75]) * logits.log_softmax(0)).sum()
+    torch.testing.assert_close(same, expected)
+    plain = FedFrugal(mix=0.0).loss(nn.Identity(), x, y, NOTHING)
+    torch.testing.assert_close(plain, F.cross_entropy(x, y))
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (torch.tensor([[1, 2], [3, 4]]), torch.tensor([0, 1])),  # tokens
+        (torch.tensor([[1.0, 2.0]]), torch.tensor([0])),  # one sample has no neighbour
+    ],
+)
+def test_what_cannot_be_blended_is_taken_as_it_is(x: Tensor, y: Tensor) -> None:
+    class AsFloat(nn.Module):
+        def forward(self, rows: Tensor) -> Tensor:
+            assert torch.equal(rows, x)
+            return rows.float()
+
+    torch.testing.assert_close(
+        FedFrugal(mix=1.0).loss(AsFloat(), x, y, NOTHING), F.cross_entropy(x.float(), y)
+    )
+
+
+def test_the_learning_rate_fades_from_round_to_round() -> None:
+    """One step of plain SGD: in round 3 it is a quarter of what it is without fading."""
+    steps = []
+    for fade in (1.0, 0.5):
+        config = {"train__momentum": 0.0, "train__batch_size": 50, "method__fade": fade, "method__tail": 0}
+        fed = Federation(tiny_job("fedfrugal", **config))
+        state = fed.work(0, 3).state
+        steps.append(state["memory.offset"])
+    assert steps[0].abs().max() > 0.01
+    torch.testing.assert_close(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)

@@ -109,5 +109,5 @@ def test_the_mask_in_the_state_is_the_one_the_server_has() -> None:
             assert upload.critical_nd is not None
             mask = unpack_bits(fed.states[client]["mask"], fed.job.selection.d)
             assert torch.equal(mask, upload.critical_nd[0])
-            assert torch.equal(fed.states[client]["mask"], fed.hub.masks_Nb[client])
+            assert torch.equal(fed.states[client]["mask"], fed.hub.known(client).mask)
             assert int(fed.states[client]["round"]) == t

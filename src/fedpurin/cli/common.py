@@ -26,6 +26,8 @@ FLAGS = {  # flag -> where it goes
     "seed": "run.seed",
     "workers": "run.workers",
     "engine": "run.engine",
+    "device": "run.device",
+    "precision": "train.precision",
     "values": "wire.values",
     "data-dir": "data.dir",
     "model": "model.name",
@@ -45,6 +47,8 @@ CHOICES: dict[str, Callable[[], Iterable[str]]] = {  # what a shell offers behin
     "method": _methods,
     "dataset": lambda: NAMES,
     "engine": lambda: ENGINES,
+    "device": lambda: ("auto", "cpu", "cuda", "mps"),
+    "precision": lambda: ("float32", "bfloat16"),
     "values": lambda: VALUES,
     "model": lambda: ("resnet8", "resnet10", "cnn", "mlp"),
 }

@@ -9,12 +9,15 @@ from torch import Tensor
 from fedpurin.core.bits import check_boolean, pack_bits
 from fedpurin.core.blocks import each_block
 
+EMPTY = "empty_n"
+"""The attribute of an overlap matrix that says who has no critical parameters, bool [n]."""
+
 
 def overlap(masks: Tensor) -> Tensor:
     """O [n, n]: O_ij = 1 - ||m_i - m_j||_1 / (2 n_i), n_i the number of critical parameters of client i.
 
     Not symmetric where n_i differ. The diagonal is 1. A client without critical parameters has 0 in
-    its row and column.
+    its row and column; the result remembers who they are, for `collaborators`.
     """
     if masks.dim() != 2:
         raise ValueError(f"masks must be [n, d], not {list(masks.shape)}")
@@ -32,6 +35,7 @@ def overlap_of(packed: Tensor) -> Tensor:
     result[empty_n, :] = 0
     result[:, empty_n] = 0
     result.fill_diagonal_(1)
+    setattr(result, EMPTY, empty_n)
     return result
 
 
@@ -80,18 +84,16 @@ def threshold(overlap: Tensor, t: int, beta: int) -> float:
     return min(between, most) if t < beta else between
 
 
-def collaborators(overlap: Tensor, t: int, beta: int, empty: Tensor | None = None) -> Tensor:
+def collaborators(overlap: Tensor, t: int, beta: int) -> Tensor:
     """bool [n, n]; row i marks C_i = { j != i: O_ij >= Th } and i itself. Nobody collaborates after beta.
 
-    `empty`, bool [n], says who has no critical parameters and so joins no group, even where Th <= 0. Without
-    it those count as empty whose overlaps are all 0, both ways. That is nearly the same: masks with nothing
-    in common have such overlaps only where they are of one size.
+    A client that `overlap` found without critical parameters joins no group, even where Th <= 0. In a matrix
+    of another origin nobody counts as such.
     """
     limit = threshold(overlap, t, beta)
-    itself = torch.eye(overlap.shape[0], dtype=torch.bool)
+    n = overlap.shape[0]
+    itself = torch.eye(n, dtype=torch.bool)
     if t > beta:
         return itself
-    if empty is None:
-        nothing_nn = (overlap == 0) | itself
-        empty = nothing_nn.all(0) & nothing_nn.all(1)
-    return ((overlap >= limit) & ~empty[:, None] & ~empty[None, :]) | itself
+    empty_n = getattr(overlap, EMPTY, torch.zeros(n, dtype=torch.bool))
+    return ((overlap >= limit) & ~empty_n[:, None] & ~empty_n[None, :]) | itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,8 +36,7 @@ def critical_mask(
         layer = scores[:, start : start + size]
         k = int(tau * size)
         if k > 0:
-            # the k-th largest is the (size - k + 1)-th smallest, which kthvalue finds without sorting
-            kth_n1 = layer.kthvalue(size - k + 1, dim=1, keepdim=True).values
+            kth_n1 = _kth_largest(layer, k)
             chosen = layer >= kth_n1
             poor_n1 = kth_n1 <= floor
             if poor_n1.any():
@@ -45,6 +45,12 @@ def critical_mask(
             mask[:, start : start + size] = chosen
         start += size
     return mask
+
+
+def _kth_largest(layer: Tensor, k: int) -> Tensor:
+    """[n, 1]. By numpy, whose selection is several times faster than `kthvalue`; the value is the same."""
+    at = layer.shape[1] - k
+    return torch.from_numpy(np.partition(layer.detach().numpy(), at, axis=1)[:, at : at + 1].copy())
 
 
 def largest(values: Tensor, sizes: Sequence[int], share: float) -> Tensor:

@@ -11,6 +11,7 @@ Files are read without pickle. Image folders need the extra `images`.
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -94,6 +95,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, ...]:
         zipfile.BadZipFile,
         zlib.error,
         MemoryError,
+        *(tokenize.TokenError, SyntaxError, TypeError, OverflowError),  # of numpy, reading a header
     ) as error:
         raise DataError(f"{path} cannot be read ({error}); write plain arrays with numpy.savez") from None
     except OSError as error:

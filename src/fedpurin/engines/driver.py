@@ -69,8 +69,6 @@ class Driver:
         prepare_process()
         self.job, self.directory, self.transport = job, directory, transport
         self.policy, self.watcher = policy or Policy(), watcher or Watcher()
-        self.hub = Hub(job)
-        self.coverage = Coverage(self.hub) if job.config.method.has_masks else None
         self.rounds = job.config.run.rounds
         self.asked_anybody = False
         self.checkpoint_seconds = 0.0
@@ -78,6 +76,9 @@ class Driver:
     def run(self) -> dict[str, Any]:
         """All rounds that are left, and the result."""
         done, parts = self.directory.rewind()
+        self.transport.rows = self.directory.rows
+        self.hub = Hub(self.job, self.directory.rows)
+        self.coverage = Coverage(self.hub) if self.job.config.method.has_masks else None
         self.watcher.start(self.job, self.directory.path, done)
         for text in self.directory.warnings:
             self.watcher.warned(text)
@@ -87,8 +88,6 @@ class Driver:
                 self.hub.restore(parts["server"])
                 if self.coverage:
                     self.coverage.tensors = parts["coverage"]
-            else:
-                self.transport.initialise()
             del parts
             for t in range(done + 1, self.rounds + 1):
                 self._round(t)
@@ -178,6 +177,7 @@ class Driver:
         digests: dict[int, str] = {}
         for client, meta, digest in self._last_replies(here):
             metas[client], digests[client] = meta, digest
+            self._save_model(client)
         record: dict[str, Any] = {
             "round": self.rounds + 1,
             "final": True,
@@ -185,11 +185,15 @@ class Driver:
             "seconds": {"round": time.perf_counter() - began},
         }
         self._log(record)
-        for client, tensors in self.transport.models():
-            self.directory.save_model(client, tensors)
         if self.coverage:
             self.directory.save_tensors("coverage", self.coverage.tensors)
         return self.directory.finish(digests, self.hub.clients)
+
+    def _save_model(self, client: int) -> None:
+        """Its state is not kept: the model's own file is the last that there is of it."""
+        tensors = self.transport.model()
+        if tensors is not None:
+            self.directory.save_model(client, tensors)
 
     def _last_replies(self, clients: list[int]) -> Iterator[tuple[int, Meta, str]]:
         for outcome in self.transport.run("finish", self.rounds, clients, self.hub.reply):
@@ -197,7 +201,6 @@ class Driver:
             if not outcome.failure:
                 try:
                     meta = Meta.from_bytes(outcome.meta)
-                    self.transport.keep(outcome.client)
                     yield outcome.client, meta, outcome.digest
                     continue
                 except FedpurinError as problem:

@@ -12,6 +12,7 @@ The hub knows no data set and no model, only the layout of what is exchanged.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,20 +26,24 @@ from fedpurin.job import Job
 from fedpurin.messages import Known, Message, Uploads
 from fedpurin.meta import Meta
 from fedpurin.runs.entry import ledger_entry
+from fedpurin.runs.rows import Rows, in_memory
 from fedpurin.train import Score, generator
 
 
 class Hub:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, rows: Rows = in_memory) -> None:
         self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
         self.aggregated = 0  # the last round that was closed and not silent
         # The round of each client's last accepted upload; 0: none.
         self.confirmed_N = torch.zeros(self.clients, dtype=torch.int64)
-        self.masks_Nb: Tensor | None = None  # the last accepted mask of each client, packed
+        d = self.selection.d
+        self._masks = rows("masks", -(-d // BITS_PER_BYTE))  # the last accepted one of each client, packed
+        self._kept = rows("kept", 4 * d)  # what the method keeps for each client, see `Uploads.keep`
         self.server = self.method.server(self.selection, self.clients, job.common_start())
         self.t = 0
         self.asked: list[int] = []
+        self._row: dict[int, int] = {}  # of each client that is asked
         self.metas: dict[int, Meta] = {}
         self.failed: list[dict[str, Any]] = []
         self.ledger: list[dict[str, Any]] = []
@@ -59,14 +64,12 @@ class Hub:
 
     def begin(self, t: int, clients: list[int]) -> None:
         self.t, self.asked = t, sorted(clients)
+        self._row = {client: row for row, client in enumerate(self.asked)}
         self.metas, self.failed = {}, []
         rows, d = len(self.asked), self.selection.d
         if rows == 0:
             return
-        spare = self.server.spare()
-        if rows == self.clients and spare is not None:
-            self._values = spare  # each client's new value takes the row that it makes useless
-        elif self._values is None or self._values is spare or self._values.shape[0] != rows:
+        if self._values is None or self._values.shape[0] != rows:
             self._values = torch.zeros(rows, d)
         # One matrix: a small tensor per client would pin the large free pieces between them.
         self._packed = (
@@ -80,20 +83,23 @@ class Hub:
     def known(self, client: int) -> Known:
         """What this client has, as far as the server can tell."""
         last = int(self.confirmed_N[client])
-        return Known(last, None if self.masks_Nb is None or not last else self.masks_Nb[client])
+        mask = self._masks.read(client) if last else None
+        return Known(last, None if mask is None else torch.frombuffer(mask, dtype=torch.uint8))
+
+    def kept(self, client: int) -> Tensor | None:
+        """[d]: what the method keeps for this client until it is answered."""
+        record = self._kept.read(client) if self.confirmed_N[client] else None
+        return None if record is None else torch.frombuffer(record, dtype=torch.float32)
 
     def forget(self, client: int) -> None:
         """The client has lost its state: from now on it is answered like one that never took part."""
         self.confirmed_N[client] = 0
 
-    def _reference(self, client: int) -> wire.Reference | None:
-        held = self.known(client)
-        return None if held.mask is None else wire.Reference(held.round, held.mask)
-
     def reply(self, client: int) -> bytes | None:
         if self.confirmed_N[client] > self.aggregated:
             return None  # silence: it has had the last reply and went on alone
-        message = self.method.reply(self.server, client, self.known(client))
+        known = replace(self.known(client), kept=self.kept(client))
+        message = self.method.reply(self.server, client, known)
         if message is None:
             return None
         data = wire.encode(
@@ -101,8 +107,8 @@ class Hub:
             self._address(client, self.aggregated, "down"),
             values=self._type(message),
             pack=self.config.wire.pack,
-            reference=self._reference(client),
-            confirmed=self.known(client).round,
+            reference=_reference(known),
+            confirmed=known.round,
         ).data
         self.ledger.append(ledger_entry(data, message))
         return data
@@ -121,7 +127,7 @@ class Hub:
 
     def accept(self, client: int, upload: bytes | None, meta: bytes) -> None:
         """Take an upload of the current round. Where it is not sound: a WireError, and nothing changes."""
-        if client not in self.asked or client in self.metas:
+        if client not in self._row or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")
         told = Meta.from_bytes(meta)
         if (upload is None) != (self.selection.d == 0 or self.method.silent(self.t)):
@@ -130,7 +136,7 @@ class Hub:
             )
         check_told(client, told, self.t, self._samples)
         if upload is not None:
-            reference = self._reference(client)
+            reference = _reference(self.known(client))
             decoded = wire.decode(
                 upload, self._address(client, self.t, "up"), known=[reference] if reference else []
             )
@@ -138,7 +144,7 @@ class Hub:
                 raise MismatchError(f"client {client}'s upload does not fit method {self.method.name}")
             check_values(client, decoded.message.values_nd)
             assert self._values is not None
-            row = self.asked.index(client)
+            row = self._row[client]
             self._values[row] = decoded.message.values_nd[0]
             if self._sent is not None and decoded.message.support_nd is not None:
                 self._sent[row] = decoded.message.support_nd[0]
@@ -166,18 +172,26 @@ class Hub:
             if said:
                 record["bounded"] = said
             self.server = self.method.aggregate(self.server, uploads, t)
-            if uploads.packed_nb is not None:
-                self.masks_Nb = uploads.replace_rows(self.masks_Nb, uploads.packed_nb, reuse=True)
+            self._write_rows(uploads)
             record |= self.method.record(self.server, uploads)
         self.confirmed_N[present] = t
         self.aggregated = self.aggregated if silent else t
         return record
 
+    def _write_rows(self, uploads: Uploads) -> None:
+        for row, client in enumerate(uploads.clients):
+            if uploads.packed_nb is not None:
+                self._masks.write(client, _bytes(uploads.packed_nb[row]))
+            if client in uploads.kept:
+                self._kept.write(client, _bytes(uploads.kept[client]))
+            else:
+                self._kept.drop(client)
+
     def _uploads(self, present: list[int]) -> Uploads:
         assert self._values is not None
         values, packed, sent = self._values, self._packed, self._sent
         if present != self.asked:
-            rows = [self.asked.index(client) for client in present]
+            rows = [self._row[client] for client in present]
             values, packed, sent = values[rows], *(x if x is None else x[rows] for x in (packed, sent))
         samples = torch.tensor([self.metas[client].samples for client in present])
         return Uploads(
@@ -214,14 +228,32 @@ class Hub:
         """The method's own tensors under method.NAME, and what every server knows."""
         state = {f"method.{name}": tensor for name, tensor in self.server.tensors().items()}
         state |= {"confirmed": self.confirmed_N, "aggregated": torch.tensor([self.aggregated])}
-        return state if self.masks_Nb is None else state | {"masks": self.masks_Nb}
+        return state | self._masks.index() | self._kept.index()
 
     def restore(self, state: dict[str, Tensor]) -> None:
         own = {name: tensor.clone() for name, tensor in state.items()}
-        self.aggregated = int(own["aggregated"])
-        self.confirmed_N, self.masks_Nb = own["confirmed"], own.get("masks")
+        self.aggregated, self.confirmed_N = int(own["aggregated"]), own["confirmed"]
         parts = {k.removeprefix("method."): v for k, v in own.items() if k.startswith("method.")}
         self.server = type(self.server).of(parts)
+        self._masks.restore(own)
+        self._kept.restore(own)
+        self._restore_matrices(own)
+
+    def _restore_matrices(self, state: dict[str, Tensor]) -> None:
+        """Checkpoints of versions before had a row for every client, of masks and of merged critical parts."""
+        for client in torch.nonzero(self.confirmed_N).flatten().tolist():
+            if "masks" in state:
+                self._masks.write(client, _bytes(state["masks"][client]))
+            if "method.merged" in state and not state["method.alone"][client]:
+                self._kept.write(client, _bytes(state["method.merged"][client]))
+
+
+def _reference(known: Known) -> wire.Reference | None:
+    return None if known.mask is None else wire.Reference(known.round, known.mask)
+
+
+def _bytes(row: Tensor) -> memoryview:
+    return memoryview(row.contiguous().numpy()).cast("B")
 
 
 def merged_record(metas: dict[int, Meta]) -> dict[str, list[Any]]:

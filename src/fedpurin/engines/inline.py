@@ -7,25 +7,28 @@ from typing import Self
 
 from fedpurin.engines.site import Site, State
 from fedpurin.engines.transport import Outcome, Pool, Reply, Task, failure_of
-from fedpurin.engines.worker import answer_to
+from fedpurin.engines.worker import Order, answer_to
 
 
 class InlineWorkers(Pool):
     def __enter__(self) -> Self:
         super().__enter__()
         self.site = Site(self.job)
-        self.last: State = {}
+        self._state: State = {}
         return self
 
     def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
         for task in tasks:
             task.start(reply)
             order = {"op": task.op, "client": task.client, "t": task.t}
-            answer, meta, upload, self.last = answer_to(self.site, order, task.reply, self.table.read)
+            answer, meta, upload, self._state = answer_to(self.site, order, task.reply, self._read)
             if answer["ok"]:
                 yield Outcome(task.client, meta, upload, answer.get("digest", ""))
             else:
                 yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
-    def keep(self, client: int) -> None:
-        self.table.write(client, self.last)
+    def _read(self, order: Order) -> State | None:
+        return self.table.read(order["client"])
+
+    def last(self) -> State:
+        return self._state

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
-from fedpurin.engines.table import StateTable
+from fedpurin.devices import chosen
+from fedpurin.engines.site import State
+from fedpurin.engines.table import Scratch
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import forked
 from fedpurin.errors import EngineError
@@ -28,7 +30,7 @@ def available_cores() -> int:
 
 def can_hand_over(job: Job) -> bool:
     """Whether worker processes can have everything the job holds: Python objects reach them by fork."""
-    return not job.only_here or (sys.platform == "linux" and job.config.run.device == "cpu")
+    return not job.only_here or (sys.platform == "linux" and chosen(job.config.run.device) == "cpu")
 
 
 class LocalWorkers(Pool):
@@ -36,8 +38,10 @@ class LocalWorkers(Pool):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.count = max(1, min(self.job.config.run.workers or available_cores(), self.table.n))
-        self.scratch = StateTable(self.spec, self.count)
+        self.count = max(
+            1, min(self.job.config.run.workers or available_cores(), self.job.config.run.clients)
+        )
+        self.scratch = Scratch(self.spec, self.count)
         self.workers: list[_Worker] = []
         for slot in range(self.count):
             self.workers.append(_Worker(self, slot))
@@ -71,7 +75,10 @@ class LocalWorkers(Pool):
                 yield outcome
 
     def keep(self, client: int) -> None:
-        self.table.copy_row(client, self.scratch, self._slot)
+        self.table.rows.write(client, self.scratch.record(self._slot))
+
+    def last(self) -> State:
+        return self.scratch.state(self._slot)
 
     def _ready(self, busy: dict[_Worker, Task]) -> list[_Worker]:
         by_connection = {worker.connection: worker for worker in busy}
@@ -101,8 +108,7 @@ class _Worker:
         pool = self.pool
         hello: dict[str, Any] = {
             "spec": pool.table.spec.to_json(),
-            "clients": pool.table.n,
-            "table": pool.table.descriptor,
+            "table": pool.table.rows.descriptor,
             "slots": pool.scratch.n,
             "scratch": pool.scratch.descriptor,
             "slot": self.slot,
@@ -118,7 +124,7 @@ class _Worker:
         """A new program, which builds the job from its configuration."""
         process = subprocess.Popen(
             [sys.executable, "-m", "fedpurin.engines.worker", str(theirs.fileno())],
-            pass_fds=[theirs.fileno(), self.pool.table.descriptor, self.pool.scratch.descriptor],
+            pass_fds=[theirs.fileno(), self.pool.table.rows.descriptor, self.pool.scratch.descriptor],
             env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ},
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is ours to handle, also while the worker still starts
@@ -149,6 +155,7 @@ class _Worker:
 
     def give(self, task: Task) -> None:
         order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
+        order["place"] = self.pool.table.rows.place(task.client)
         try:
             self.connection.send_bytes(json.dumps(order).encode())
             if task.reply is not None:

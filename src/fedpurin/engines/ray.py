@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.engines.site import Site
+from fedpurin.engines.site import Site, State
 from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
 from fedpurin.errors import ConfigError, EngineError, MissingExtraError
@@ -32,6 +33,7 @@ from fedpurin.train import prepare_process
 START_SECONDS = 300
 """How long to wait for a first free place in the cluster when nobody works."""
 
+GPU_PARTS = 10_000  # as finely as Ray divides one
 Arrays = dict[str, np.ndarray]
 
 
@@ -60,8 +62,10 @@ class RayWorkers(Pool):
             with _own_signals():
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         self.given = self._handed_over()
-        cores = int(self.ray.cluster_resources().get("CPU", 1))
-        self.count = max(1, min(self.job.config.run.workers or cores, self.table.n))
+        there = self.ray.cluster_resources()
+        cores = int(there.get("CPU", 1))
+        self.count = max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
+        self.gpu_share = gpu_share(self.job.config.run.device, there.get("GPU", 0), self.count)
         for _ in range(self.count):
             self._start()
         return self
@@ -96,8 +100,8 @@ class RayWorkers(Pool):
                 else:
                     yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
-    def keep(self, client: int) -> None:
-        self.table.write(client, _tensors(self._state))
+    def last(self) -> State:
+        return _tensors(self._state)
 
     # Actors
 
@@ -123,7 +127,11 @@ class RayWorkers(Pool):
     def _start(self) -> None:
         allocator = {"env_vars": {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", ALLOCATOR)}}
         remote = self.ray.remote(
-            num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD", runtime_env=allocator
+            num_cpus=1,
+            num_gpus=self.gpu_share,
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+            runtime_env=allocator,
         )(Actor)
         actor = remote.remote()
         actor.look_in.remote(sys.path)  # before objects arrive that may come from modules there
@@ -149,9 +157,9 @@ class RayWorkers(Pool):
     def _give(self, task: Task, reply: Reply) -> None:
         task.start(reply)
         actor = self.idle.pop()
-        state = _arrays({name: rows[task.client] for name, rows in self.table.rows.items()})
+        state = self.table.read(task.client)
         order: Order = {"op": task.op, "client": task.client, "t": task.t}
-        reference = actor.work.remote(order, task.reply, state if task.op != "initial" else {})
+        reference = actor.work.remote(order, task.reply, None if state is None else _arrays(state))
         self.busy[reference] = (actor, task)
 
     def _answered(self) -> list[Any]:
@@ -176,6 +184,13 @@ class RayWorkers(Pool):
         self._start()
 
 
+def gpu_share(device: str, gpus: float, workers: int) -> float:
+    """What part of a GPU an actor asks for, so that all fit; Ray shows it that GPU alone, as cuda:0."""
+    if device.partition(":")[0] not in ("auto", "cuda"):
+        return 0.0
+    return math.floor(min(1.0, gpus / workers) * GPU_PARTS) / GPU_PARTS
+
+
 class Actor:
     """Runs in a process of its own, somewhere in the cluster. Holds no client's state between tasks."""
 
@@ -190,9 +205,11 @@ class Actor:
         return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}
 
     def work(
-        self, order: Order, reply: bytes | None, state: Arrays
+        self, order: Order, reply: bytes | None, state: Arrays | None
     ) -> tuple[dict[str, Any], bytes, bytes | None, Arrays]:
-        answer, meta, upload, after = answer_to(self.site, order, reply, lambda client: _tensors(state))
+        answer, meta, upload, after = answer_to(
+            self.site, order, reply, lambda order: None if state is None else _tensors(state)
+        )
         return answer, meta, upload, _arrays(after)
 
     def process(self) -> int:

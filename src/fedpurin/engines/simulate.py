@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def make_transport(job: Job) -> Transport:
 def check(job: Job, watcher: Watcher | None = None) -> Transport:
     """Refuse what cannot run before anything is written; the transport of what can."""
     job.check_data()
-    check_ready(job)
+    elsewhere = job.config.run.engine == "ray" and "RAY_ADDRESS" in os.environ
+    check_ready(job, device="cpu" if elsewhere else None)  # nodes look for their devices themselves
     return _transport(job, watcher)
 
 

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin import wire
-from fedpurin.core.bits import pack_bits, unpack_bits
+from fedpurin.core.bits import all_finite, choose, pack_bits, unpack_bits
+from fedpurin.devices import place, prepared
 from fedpurin.engines import best
 from fedpurin.errors import DivergedError, MismatchError
 from fedpurin.job import Job
@@ -79,11 +80,12 @@ class Clock:
 class Site:
     """Runs rounds for any client whose data it is given. Holds one model, refilled for each client."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, device: str | None = None) -> None:
+        """`device`: where this process computes, if run.device does not say it all."""
         self.job, self.config, self.method = job, job.config, job.method
         self.layout, self.selection = job.layout, job.selection
-        self.device = job.config.run.device
-        self.model: nn.Module = job.model(0).to(self.device)
+        self.device = device or place(job.config.run.device)
+        self.model: nn.Module = prepared(job.model(0), self.device, job.config.train.precision)
         self.lossy = job.config.value_type != "float32"
         nobody_nD = torch.zeros(0, self.layout.total)
         self._memory_type: type[TensorState] = type(
@@ -135,9 +137,12 @@ class Site:
         start_nD = self.method.start(weights_D[None], self.selection, memory)
         self._load(start_nD[0], state)
         order_seed = self.config.run.order_seed_used
-        squares_D = clock.run(
-            "train", self._train, data, memory, self.method.loss, key(order_seed, "training", t, client)
-        )
+
+        def inside() -> Tensor:
+            return self._inside(self._fit(client, t, start_nD))
+
+        seed = key(order_seed, "training", t, client)
+        squares_D = clock.run("train", self._train, data, t, memory, self.method.loss, seed, inside)
         fit = self._fit(client, t, start_nD)
         if squares_D is not None:
             fit = replace(fit, squares_nD=squares_D.cpu()[None])
@@ -147,7 +152,7 @@ class Site:
             statistics = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             self._load(personal_nD[0], state)
             seed = key(order_seed, "personal", t, client)
-            clock.run("train", self._train, data, memory, self.method.personal_loss, seed)
+            clock.run("train", self._train, data, t, memory, self.method.personal_loss, seed)
             fit = replace(fit, personal_nD=self._parameters(client, t)[None])
         used_nD, memory = self.method.in_use(fit, memory)
         if used_nD is not None:
@@ -197,7 +202,7 @@ class Site:
     def _parameters(self, client: int, t: int) -> Tensor:
         """[D]: where a training ended."""
         end_D = read_parameters(self.model).cpu()
-        if not torch.isfinite(end_D).all():
+        if not all_finite(end_D):
             raise DivergedError(f"client {client} diverged in round {t} (NaN or Inf); lower train.lr")
         return end_D
 
@@ -214,15 +219,40 @@ class Site:
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
         return Finish(meta.to_bytes(self.config.run.share_metrics), state_digest(state), state)
 
-    def _train(self, data: ClientData, memory: TensorState, objective: Objective, seed: int) -> Tensor | None:
+    def _inside(self, fit: Fit) -> Tensor:
+        """bool [D]: what the last epochs train. What is not exchanged is always trained."""
+        everything_nD = torch.ones_like(fit.end_nD, dtype=torch.bool)
+        return self.selection.put(everything_nD, self.method.inside(fit))[0]
+
+    def _train(
+        self,
+        data: ClientData,
+        t: int,
+        memory: TensorState,
+        objective: Objective,
+        seed: int,
+        inside: Callable[[], Tensor] | None = None,
+    ) -> Tensor | None:
         memory = memory.mapped(lambda rows: rows.to(self.device))
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             return objective(model, x, y, memory)
 
         ending = self.method.ending()
-        more = (ending.tail, ending.squares, self.job.task.optimiser)
-        squares_D = train(self.model, data, self.config.train, loss, seed, self.device, *more)
+        squares_D = train(
+            self.model,
+            data,
+            self.config.train,
+            loss,
+            seed,
+            self.device,
+            ending.tail,
+            ending.squares,
+            self.job.task.optimiser,
+            ending.inside,
+            inside,
+            self.method.rate(t),
+        )
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
         return squares_D
@@ -299,7 +329,7 @@ class Site:
         sent_nD = self.selection.put(end_D[None], got_nd)
         kept_nd = got_nd
         if message.support_nd is not None:
-            kept_nd = torch.where(message.support_nd, got_nd, self.selection.take(end_D[None]))
+            kept_nd = choose(message.support_nd, got_nd, self.selection.take(end_D[None]))
         state["weights"] = self.selection.put(end_D[None], kept_nd)[0]
         return encoded.data, state, sent_nD[0]
 

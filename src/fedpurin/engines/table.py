@@ -1,7 +1,7 @@
-"""The states of all clients in one shared-memory block: a matrix per tensor, a row per client.
+"""The states of clients as records: one after the other in a file of the run directory (`runs.rows`).
 
-The block is an anonymous memory file whose descriptor worker processes inherit, so nothing is left
-behind however they end.
+A worker finds a state by its place in that file, whose descriptor it inherits, and leaves the next one in a
+row of shared memory of its own, which is anonymous, so that nothing is left behind however processes end.
 """
 
 from __future__ import annotations
@@ -11,23 +11,27 @@ import json
 import math
 import mmap
 import os
-import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpurin.runs.rows import RowFile, memory_file
+
 ALIGN = 64
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Name, shape and type of every tensor in one client's state."""
+    """Name, shape and type of every tensor in one client's state, in the order of a record."""
 
     entries: tuple[tuple[str, tuple[int, ...], str], ...]
 
     @classmethod
-    def of(cls, state: dict[str, Tensor]) -> Spec:
+    def of(cls, state: State) -> Spec:
         return cls(tuple((k, tuple(v.shape), str(v.dtype).removeprefix("torch.")) for k, v in state.items()))
 
     def to_json(self) -> str:
@@ -37,59 +41,79 @@ class Spec:
     def from_json(cls, text: str) -> Spec:
         return cls(tuple((name, tuple(shape), dtype) for name, shape, dtype in json.loads(text)))
 
+    @property
+    def size(self) -> int:
+        """Bytes of a record."""
+        return max(ALIGN, sum(_padded(shape, dtype) for _, shape, dtype in self.entries))
+
+    def views(self, record: Any, at: int = 0) -> State:
+        """The tensors of the record that begins there; they share its memory."""
+        state = {}
+        for name, shape, dtype in self.entries:
+            kind, count = getattr(torch, dtype), math.prod(shape)
+            flat = (
+                torch.frombuffer(record, dtype=kind, count=count, offset=at)
+                if count
+                else torch.empty(0, dtype=kind)
+            )
+            state[name] = flat.view(shape)
+            at += _padded(shape, dtype)
+        return state
+
+
+def _padded(shape: tuple[int, ...], dtype: str) -> int:
+    return -(-math.prod(shape) * getattr(torch, dtype).itemsize // ALIGN) * ALIGN
+
 
 class StateTable:
-    """rows[name] is [n, ...] in shared memory."""
+    """The states of those clients that have taken part."""
+
+    def __init__(self, spec: Spec, rows: RowFile) -> None:
+        self.spec, self.rows = spec, rows
+
+    def close(self) -> None:
+        self.rows.close()
+
+    def read(self, client: int) -> State | None:
+        """A copy; None for a client that still has its initial state."""
+        record = self.rows.read(client)
+        return None if record is None else self.spec.views(record)
+
+    def write(self, client: int, state: Mapping[str, Tensor]) -> None:
+        record = bytearray(self.spec.size)
+        for name, view in self.spec.views(record).items():
+            view.copy_(state[name])
+        self.rows.write(client, memoryview(record))
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        """From the index of a checkpoint; those of versions before had a matrix per tensor, all rows."""
+        if "weights" not in saved:
+            self.rows.restore(saved)
+            return
+        for client in range(len(saved["weights"])):
+            self.write(client, {name: rows[client] for name, rows in saved.items()})
+
+
+class Scratch:
+    """A row per worker in shared memory, where each leaves the state after its task."""
 
     def __init__(self, spec: Spec, n: int, descriptor: int | None = None) -> None:
         self.spec, self.n = spec, n
-        offsets, at = [], 0
-        for _, shape, dtype in spec.entries:
-            offsets.append(at)
-            size = math.prod(shape) * n * getattr(torch, dtype).itemsize
-            at += -(-size // ALIGN) * ALIGN
-        size = max(at, ALIGN)
-        self.descriptor = _memory_file(size) if descriptor is None else descriptor
-        self._memory = mmap.mmap(self.descriptor, size)
-        self.rows: dict[str, Tensor] = {}
-        for (name, shape, dtype), offset in zip(spec.entries, offsets, strict=True):
-            count = math.prod(shape) * n
-            flat = (
-                torch.frombuffer(self._memory, dtype=getattr(torch, dtype), count=count, offset=offset)
-                if count
-                else torch.empty(0, dtype=getattr(torch, dtype))
-            )
-            self.rows[name] = flat.view(n, *shape)
+        self.descriptor = memory_file(n * spec.size) if descriptor is None else descriptor
+        self._memory = mmap.mmap(self.descriptor, n * spec.size)
 
     def close(self) -> None:
-        """Give the memory back. Whoever still holds a tensor of a row keeps the pages alive, not the file."""
-        self.rows = {}
-        with contextlib.suppress(BufferError):
+        with contextlib.suppress(BufferError):  # somebody still holds a row
             self._memory.close()
         os.close(self.descriptor)
 
-    def read(self, i: int) -> dict[str, Tensor]:
-        """A copy of one client's state."""
-        return {name: rows[i].clone() for name, rows in self.rows.items()}
+    def write(self, slot: int, state: State) -> None:
+        for name, view in self.spec.views(self._memory, slot * self.spec.size).items():
+            view.copy_(state[name])
 
-    def write(self, i: int, state: dict[str, Tensor]) -> None:
-        for name, rows in self.rows.items():
-            rows[i].copy_(state[name])
+    def state(self, slot: int) -> State:
+        """Good until the slot's worker does its next task."""
+        return self.spec.views(self._memory, slot * self.spec.size)
 
-    def copy_row(self, i: int, other: StateTable, j: int) -> None:
-        for name, rows in self.rows.items():
-            rows[i].copy_(other.rows[name][j])
-
-    def restore(self, saved: dict[str, Tensor]) -> None:
-        for name, rows in self.rows.items():
-            rows.copy_(saved[name])
-
-
-def _memory_file(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("fedpurin", 0)
-    else:  # no anonymous memory files on this system: a temporary file that has no name any more
-        descriptor, path = tempfile.mkstemp()
-        os.unlink(path)
-    os.ftruncate(descriptor, size)
-    return descriptor
+    def record(self, slot: int) -> memoryview:
+        return memoryview(self._memory)[slot * self.spec.size : (slot + 1) * self.spec.size]

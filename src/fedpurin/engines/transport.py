@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedpurin.engines.site import Site, State
 from fedpurin.engines.table import Spec, StateTable
-from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.layout import Layout
+from fedpurin.runs.rows import Rows, in_memory
 
 Tensors = dict[str, Tensor]
 Reply = Callable[[int], bytes | None]
@@ -51,14 +51,14 @@ class Outcome:
 class Transport:
     """A way to reach clients. Enter it before the first round; leaving it ends its processes."""
 
+    rows: Rows = staticmethod(in_memory)
+    """Where it may keep the states of clients; the driver puts the run directory in its place."""
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *problem: object) -> None:
         return None
-
-    def initialise(self) -> None:
-        """Give every client its initial state."""
 
     def gather(self, asked: list[int], *, first: bool) -> list[int]:
         """Those of the clients that can be asked now; `first`: this run has not asked anybody yet."""
@@ -86,9 +86,9 @@ class Transport:
     def restore(self, parts: dict[str, Tensors]) -> None:
         """Go on from the parts of a checkpoint."""
 
-    def models(self) -> Iterator[tuple[int, Tensors]]:
-        """The final models by client; none where they stay with the clients."""
-        yield from ()
+    def model(self) -> Tensors | None:
+        """The model in the last yielded outcome's state; None where it stays with the client."""
+        return None
 
 
 @dataclass
@@ -107,14 +107,14 @@ class Task:
 
 
 class Pool(Transport):
-    """Workers with the states of all clients in one table of shared memory. `work` is the engine's own."""
+    """Workers, with the states of all clients in one file. `work` and `last` are the engine's own."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def __enter__(self) -> Self:
-        self.spec = Spec.of(Site(self.job).initial_state(0))
-        self.table = StateTable(self.spec, self.job.config.run.clients)
+        self.spec = Spec.of(Site(self.job, "cpu").initial_state(0))
+        self.table = StateTable(self.spec, self.rows("clients", self.spec.size))
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -124,27 +124,26 @@ class Pool(Transport):
         """Do the tasks, starting them in the given order."""
         raise NotImplementedError
 
+    def last(self) -> State:
+        """The state in which the last yielded outcome leaves its client."""
+        raise NotImplementedError
+
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         samples = self.job.train_samples()
         longest_first = sorted(clients, key=lambda client: (-samples[client], client))  # workers end together
         return self.work([Task(op, client, t) for client in longest_first], reply)
 
-    def initialise(self) -> None:
-        tasks = [Task("initial", client, 0) for client in range(self.table.n)]
-        for outcome in self.work(tasks, lambda client: None):
-            if outcome.failure:
-                raise EngineError(outcome.failure.reason)
-            self.keep(outcome.client)
+    def keep(self, client: int) -> None:
+        self.table.write(client, self.last())
 
     def parts(self) -> dict[str, Tensors]:
-        return {"clients": self.table.rows}
+        return {"clients": self.table.rows.index()}
 
     def restore(self, parts: dict[str, Tensors]) -> None:
         self.table.restore(parts["clients"])
 
-    def models(self) -> Iterator[tuple[int, Tensors]]:
-        for client in range(self.table.n):
-            yield client, named_model(self.job.layout, {k: v[client] for k, v in self.table.rows.items()})
+    def model(self) -> Tensors | None:
+        return named_model(self.job.layout, self.last())
 
 
 def named_model(layout: Layout, state: State) -> Tensors:

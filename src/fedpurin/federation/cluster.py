@@ -16,7 +16,8 @@ import tomli_w
 
 from fedpurin.engines.flower.settings import SiteSettings
 from fedpurin.errors import EngineError
-from fedpurin.federation.keys import ServerKeys, SiteKeys, make_loopback_certificate, write_private
+from fedpurin.federation.certificates import make_loopback_certificate, write_private
+from fedpurin.federation.keys import ServerKeys, SiteKeys
 from fedpurin.federation.private import PrivateNetwork, why_not
 from fedpurin.federation.service import (
     Kept,

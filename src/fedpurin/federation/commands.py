@@ -118,7 +118,7 @@ def keys(
         say(console, f"the key of client {revoke} is refused; a server at work leaves it out from now on")
         return 0
     if renew:
-        expiry = renew_certificates(load_server_keys(folder).folder)
+        expiry = renew_certificates(folder)
         say(console, f"new certificates until {expiry:%Y-%m-%d}; restart the server, sites need nothing new")
         return 0
     site_folders = make_keys(folder, names or [], sites, port)

@@ -53,6 +53,8 @@ class FrontDoor:
     connections_per_address: int = 16
     requests_per_second: int = 20
     burst: int = 200
+    header_seconds: int = 10  # for the whole head of a request: whoever holds it back is hung up on
+    body_seconds: int = 30  # between two pieces of a body
 
     def config(self) -> str:
         """The text of nginx.conf."""
@@ -70,7 +72,8 @@ daemon off;
 {_user()}worker_processes 1;
 pid "{folder}/nginx.pid";
 error_log "{folder}/nginx-error.log" warn;
-events {{ worker_connections 1024; }}
+worker_rlimit_nofile 8192;
+events {{ worker_connections 4096; }}  # heads that dribble in hold one each, and no limit counts them
 http {{
     access_log off;
     server_tokens off;
@@ -95,7 +98,9 @@ http {{
         ssl_certificate_key {quoted["public.key"]};
         ssl_protocols TLSv1.2 TLSv1.3;
         client_max_body_size {self.max_body_mb}m;
-        client_body_timeout 30s;
+        client_header_timeout {self.header_seconds}s;
+        client_body_timeout {self.body_seconds}s;
+        reset_timedout_connection on;
         limit_conn addresses {self.connections_per_address};
         limit_conn_status 503;  # Flower tries again after 502, 503 and 504 only
         limit_req zone=requests burst={self.burst} nodelay;

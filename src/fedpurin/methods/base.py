@@ -8,10 +8,10 @@ Shapes: n clients (one on a site, any number in tests), N all clients of the fed
 parameters, d exchanged parameters, b = ceil(d / 8) bytes of a packed mask.
 
 All client hooks but `loss` take any n and never mix rows. What a client remembers between rounds (M) and what
-the server keeps (S) are dataclasses of tensors of the method's own. Hooks change nothing that they are given,
-with one exception: `aggregate` may overwrite `uploads.values_nd` and `server.spare()`, which are one matrix
-when everybody takes part. Methods do no I/O, no logging, no moves between devices, and draw no random
-numbers.
+the server keeps (S) are dataclasses of tensors of the method's own; what `aggregate` passes to `uploads.keep`
+comes back as `known.kept` when the client is answered. Hooks change nothing that they are given, with one
+exception: `aggregate` may overwrite `uploads.values_nd`. Methods do no I/O, no logging, no moves between
+devices, and draw no random numbers.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Ending:
     tail: int = 0  # the trained model is the mean of the iterates of this many last epochs; 0: the last one
     refresh: bool = False  # its batch-norm statistics are measured anew over the client's training samples
     squares: bool = False  # the mean of the squared gradients of its mini-batches goes into `Fit.squares_nD`
+    inside: int = 0  # this many last epochs train only what `Method.inside` names; the rest is zero
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,10 @@ class Method(Generic[M, S]):
         """How local training ends."""
         return Ending()
 
+    def rate(self, t: int) -> float:
+        """What the learning rate of local training is multiplied with in round t."""
+        return 1.0
+
     def start(self, weights_nD: Tensor, selection: Selection, memory: M) -> Tensor:
         """The model that local training starts from, where it is not the client's personal one."""
         return weights_nD
@@ -126,6 +131,10 @@ class Method(Generic[M, S]):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: M) -> Tensor:
         """The local objective of one client on one mini-batch."""
         return self.criterion(model(x), y)
+
+    def inside(self, fit: Fit) -> Tensor:
+        """bool [n, d]: what the last `Ending.inside` epochs train; `fit` is as it stands before them."""
+        raise NotImplementedError
 
     def personal_start(self, weights_nD: Tensor, memory: M) -> Tensor | None:
         """[n, D]: the start of a second local training, of a model that stays with the client, if any.

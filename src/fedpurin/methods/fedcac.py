@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fedpurin.core import critical_mask, perturbation
-from fedpurin.core.bits import unpack_bits
+from fedpurin.core.bits import choose, unpack_bits
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Known, Message, Uploads
 from fedpurin.methods.base import Fit, Method, NoMemory
@@ -46,7 +45,7 @@ class FedCAC(Method[NoMemory, Groups]):
         return Message(theta_nd, critical_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
-        return merge_groups(server, uploads, t, self.beta, "paper")
+        return merge_groups(uploads, t, self.beta, "paper")
 
     def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
         return describe_groups(server, uploads)
@@ -57,9 +56,7 @@ class FedCAC(Method[NoMemory, Groups]):
         theta_bar = server.theta_bar[None]
         if known.mask is None:
             return Message(theta_bar)
-        assert server.alone is not None
         mask = unpack_bits(known.mask, theta_bar.shape[1])[None]
-        if server.alone[client]:
-            return Message(torch.where(mask, 0.0, theta_bar), critical_nd=mask, support_nd=~mask)
-        assert server.merged is not None
-        return Message(torch.where(mask, server.merged[client], theta_bar), critical_nd=mask)
+        if known.kept is None:
+            return Message(choose(~mask, theta_bar), critical_nd=mask, support_nd=~mask)
+        return Message(choose(mask, known.kept, theta_bar), critical_nd=mask)

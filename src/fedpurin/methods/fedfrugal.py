@@ -10,6 +10,9 @@ client   start from b, train;  end = mean of the iterates of the last epoch
 server   r += weighted mean of the decoded u;  send the largest `down` share of r per layer to everybody
          c += what the clients decode of it;  r -= the same
 
+With `mix` each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup); with
+`fade` the local learning rate falls from round to round.
+
 What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
 is sent later. A client that missed an aggregation gets c itself, exactly, wherever it changed meanwhile.
 """
@@ -20,7 +23,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.core.masks import largest
@@ -29,6 +33,18 @@ from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.base import Ending, Fit, Method
 from fedpurin.methods.state import ServerState, TensorState
 from fedpurin.settings import setting
+
+
+def blended(rows: Tensor, mix: float) -> Tensor:
+    """[n, ...]: each row with the one before it, whose shares fall evenly between 0 and `mix`.
+
+    No random numbers: mini-batches are shuffled, so that neighbours and shares meet by chance.
+    """
+    n = len(rows)
+    other_n = mix * (1 - (torch.arange(n, device=rows.device) + 0.5) / n)
+    other = other_n.to(rows.dtype).view(n, *[1] * (rows.dim() - 1))
+    before = torch.cat([rows[-1:], rows[:-1]])
+    return rows * (1 - other) + before * other
 
 
 @dataclass(frozen=True)
@@ -71,12 +87,19 @@ class FedFrugal(Method[Offsets, Common]):
     tail: int = setting(1, "last epochs whose iterates are averaged; 0: the last iterate", least=0)
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
+    fade: float = setting(
+        1.0, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1
+    )
+    mix: float = setting(0.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1)
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")
 
     def ending(self) -> Ending:
         return Ending(self.tail, self.refresh)
+
+    def rate(self, t: int) -> float:
+        return float(self.fade ** (t - 1))
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)
@@ -100,6 +123,14 @@ class FedFrugal(Method[Offsets, Common]):
 
     def start(self, weights_nD: Tensor, selection: Selection, memory: Offsets) -> Tensor:
         return selection.put(weights_nD, memory.initial + memory.change)
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, memory: Offsets) -> Tensor:
+        blends = y.is_floating_point() or (y.dim() == 1 and self.criterion is Method.criterion)
+        if not self.mix or not blends or not x.is_floating_point() or len(x) < 2:
+            return self.criterion(model(x), y)
+        output = model(blended(x, self.mix))
+        target = y if y.is_floating_point() else one_hot(y, output.shape[1]).to(output.dtype)
+        return self.criterion(output, blended(target, self.mix))
 
     def in_use(self, fit: Fit, memory: Offsets) -> tuple[Tensor | None, Offsets]:
         start_nd = fit.selection.take(fit.start_nD)

@@ -5,7 +5,8 @@ server   O_ij from the masks;  C_i = { j: O_ij >= Th(t) };  delta_i = mean over 
          theta_bar = weighted mean of theta_i*m_i;  client i gets delta_i*m_i + theta_bar*(1 - m_i)
 
 Not the paper's: score = curvature, |theta| sqrt(h) with h the mean squared gradient of the last epoch's
-mini-batches (theta^2 h orders parameters alike); tau_end; silent_after. Updates for weights: fedfrugal.py.
+mini-batches (theta^2 h orders parameters alike); tau_end; silent_after; settle, the mask first and the last
+epochs inside it. Updates for weights: fedfrugal.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 
 from fedpurin.core import critical_mask, perturbation
-from fedpurin.core.bits import unpack_bits
+from fedpurin.core.bits import choose, unpack_bits
 from fedpurin.core.merge import Average
+from fedpurin.errors import ConfigError
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.base import SILENT_AFTER, Ending, Fit, Method, NoMemory
@@ -50,6 +52,14 @@ class FedPURIN(Method[NoMemory, Groups]):
     floor: float = setting(1e-10, "scores up to this are not critical; -1: no floor", least=-1)
     tau_end: float = setting(0.0, "tau moves there, linearly, until round beta; 0: it stays", least=0, most=1)
     silent_after: int = setting(0, SILENT_AFTER, least=0)
+    settle: int = setting(0, "last epochs trained inside the mask, which is chosen before them", least=0)
+
+    def __post_init__(self) -> None:
+        if self.settle and self.score == "curvature":
+            raise ConfigError(
+                "method.settle needs the mask before the last epoch, in which method.score = curvature is "
+                "measured; choose another score, or settle = 0"
+            )
 
     @classmethod
     def idle(cls, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -61,7 +71,7 @@ class FedPURIN(Method[NoMemory, Groups]):
         return layout.where("body", "head", *(() if self.exchange_norm == "no" else ("norm",)))
 
     def ending(self) -> Ending:
-        return Ending(squares=self.score == "curvature")
+        return Ending(squares=self.score == "curvature", inside=self.settle)
 
     def silent(self, t: int) -> bool:
         return 0 < self.silent_after < t
@@ -98,15 +108,20 @@ class FedPURIN(Method[NoMemory, Groups]):
             case "random":
                 return fit.noise()
 
-    def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
+    def inside(self, fit: Fit) -> Tensor:
         mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau_at(fit.t), floor=self.floor)
         if self.exchange_norm == "whole":
             mask_nd |= fit.selection.take(fit.layout.where("norm")[None])
-        theta_nd = torch.where(mask_nd, fit.selection.take(fit.end_nD), 0.0)
+        return mask_nd
+
+    def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
+        # after `settle` the mask is where training left anything
+        mask_nd = fit.selection.take(fit.end_nD) != 0 if self.settle else self.inside(fit)
+        theta_nd = choose(mask_nd, fit.selection.take(fit.end_nD))
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
-        return merge_groups(server, uploads, t, self.beta, self.average)
+        return merge_groups(uploads, t, self.beta, self.average)
 
     def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
         return describe_groups(server, uploads)
@@ -116,7 +131,6 @@ class FedPURIN(Method[NoMemory, Groups]):
         if server.theta_bar is None:
             return None
         assert server.sent is not None
-        assert server.alone is not None
         theta_bar = server.theta_bar[None]
         d = theta_bar.shape[1]
         told = unpack_bits(server.sent, d)[None] if self.average == "support" else theta_bar != 0
@@ -124,11 +138,10 @@ class FedPURIN(Method[NoMemory, Groups]):
             return Message(theta_bar, support_nd=told)
         mask = unpack_bits(known.mask, d)[None]
         support = torch.zeros_like(mask) if self.noncritical == "local" else told & ~mask
-        values = torch.where(support, theta_bar, 0.0)
-        if not server.alone[client]:
-            assert server.merged is not None
+        values = choose(support, theta_bar)
+        if known.kept is not None:
             support |= mask
-            values = torch.where(mask, server.merged[client], values)
+            values = choose(mask, known.kept, values)
         return Message(values, critical_nd=mask, support_nd=support)
 
     def download(self, weights_nD: Tensor, delivery: Delivery, memory: NoMemory) -> tuple[Tensor, NoMemory]:
@@ -143,6 +156,6 @@ class FedPURIN(Method[NoMemory, Groups]):
                 kept = torch.zeros_like(message.support_nd)
             elif self.noncritical == "local":
                 kept = torch.ones_like(kept)
-            own_nd = torch.where(kept, own_nd, 0.0)
-        merged_nd = torch.where(message.support_nd, message.values_nd, own_nd)
+            own_nd = choose(kept, own_nd)
+        merged_nd = choose(message.support_nd, message.values_nd, own_nd)
         return selection.put(weights_nD, merged_nd), memory

@@ -19,12 +19,11 @@ OVERLAP_LIMIT = 64  # participants up to which the overlap matrix goes into the 
 
 @dataclass(frozen=True)
 class Groups(ServerState):
-    """Merged models, kept until each client asks for its reply. All None before the first aggregation."""
+    """All None before the first aggregation. The merged critical part of a client that worked with others is
+    kept until it asks for its reply (`Known.kept`); that of one that worked alone is its own."""
 
     theta_bar: Tensor | None = None  # [d]: the global mean
     sent: Tensor | None = None  # uint8 [b]: where anybody sent a value
-    merged: Tensor | None = None  # [N, d]: critical parts as last merged; only critical positions count
-    alone: Tensor | None = None  # bool [N]: nobody collaborated, so its critical part is its own
     overlap: Tensor | None = None  # [n, n] of the last round's participants
     groups: Tensor | None = None  # bool [n, n]
     threshold: Tensor | None = None  # [1]
@@ -33,19 +32,14 @@ class Groups(ServerState):
         kept = super().tensors()
         for name in ("overlap", "groups", "threshold"):  # said in the round's record, then of no more use
             kept.pop(name, None)
-        if self.alone is not None and bool(self.alone.all()):
-            kept.pop("merged", None)  # everybody's critical part is its own
         return kept
 
     def support(self) -> Tensor | None:
         return None if self.theta_bar is None else self.theta_bar != 0
 
-    def spare(self) -> Tensor | None:
-        return self.merged
 
-
-def merge_groups(state: Groups, uploads: Uploads, t: int, beta: int, average: Average) -> Groups:
-    """Merged models of the participants and theta_bar."""
+def merge_groups(uploads: Uploads, t: int, beta: int, average: Average) -> Groups:
+    """theta_bar; keeps the merged models of those participants that are in a group of several."""
     assert uploads.packed_nb is not None
     packed_nb = uploads.packed_nb
 
@@ -53,13 +47,12 @@ def merge_groups(state: Groups, uploads: Uploads, t: int, beta: int, average: Av
         return unpack_bits(packed_nb[:, lo // BITS_PER_BYTE : -(-hi // BITS_PER_BYTE)], hi - lo)
 
     overlap_nn = overlap_of(packed_nb)
-    groups_nn = collaborators(overlap_nn, t, beta, empty=~packed_nb.any(1))
+    groups_nn = collaborators(overlap_nn, t, beta)
     theta_bar, sent = combine_in_place(uploads.values_nd, masks, groups_nn, uploads.samples_n, average)
+    uploads.keep(groups_nn.sum(1) > 1)
     return Groups(
         theta_bar=theta_bar,
         sent=pack_bits(sent),
-        merged=uploads.replace_rows(state.merged, uploads.values_nd, reuse=True),
-        alone=uploads.replace_rows(state.alone, groups_nn.sum(1) == 1),
         overlap=overlap_nn,
         groups=groups_nn,
         threshold=torch.tensor([threshold(overlap_nn, t, beta)], dtype=torch.float64),

@@ -35,10 +35,3 @@ class ServerState(TensorState):
     def support(self) -> Tensor | None:
         """bool [d]: where the global model is not zero; None before there is one."""
         return None
-
-    def spare(self) -> Tensor | None:
-        """A matrix [N, d] whose row i is not needed once client i's next upload is here.
-
-        The next `aggregate` may overwrite it.
-        """
-        return None

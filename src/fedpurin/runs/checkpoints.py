@@ -1,7 +1,9 @@
 """Checkpoints: a folder per round with a file per part, which appears whole or not at all.
 
 checkpoint.json in it holds a CRC-32 of every part, and how long each log was and its CRC-32. A checkpoint
-whose files are not as they were written, or whose logs are not, does not count.
+whose files are not as they were written, or whose logs are not, does not count. What there is of every
+client lies in NAME.rows beside the folders, and a part only says where (`rows`): records that a checkpoint
+needs are never written to, and what has not changed since the one before is not written again.
 """
 
 from __future__ import annotations
@@ -14,17 +16,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedpurin import files
+from fedpurin.runs.rows import INDEX, check_rows
 
 KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 Tensors = dict[str, Tensor]
+ABOUT = {"round", "lengths", "log_checksums", "checksums"}  # what checkpoint.json tells
 DAMAGED = (
     *(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError),
-    RecursionError,  # JSON that is nested a thousand deep
+    *(RecursionError, OverflowError),  # JSON that is nested a thousand deep, or says Infinity
 )
 """What reading a checkpoint raises where it is not as it was written."""
 
@@ -93,17 +97,34 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
     if folder.name != f"round-{int(about['round']):05d}":
         raise ValueError(f"it says that it is of round {about['round']}")
-    known = about.get("log_checksums", {})  # version 0.1 had none
+    if strange := set(about) - ABOUT:
+        raise ValueError(f"checkpoint.json speaks of {', '.join(sorted(strange))}")
+    known = about.get("log_checksums")  # version 0.1 had none
     covered = {}
     for name, file in logs.items():
         length = int(about["lengths"][name])
         if file.stat().st_size < length:
             raise ValueError(f"{name} is shorter than when it was made")
         covered[name] = Log(length, _checksum(file, length))
-        if known.get(name, covered[name].crc) != covered[name].crc:
+        if known is not None and known[name] != covered[name].crc:
             raise ValueError(f"{name} is not as it was when it was made")
     parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}
+    for tensors in parts.values():
+        check_rows(folder.parent, tensors)
     return Checkpoint(int(about["round"]), parts, covered)
+
+
+def read_indices(folder: Path) -> Tensors:
+    """Where a checkpoint's records are; nothing of one that cannot be read, for nobody will go on from it."""
+    found: Tensors = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as content:
+                names = [name for name in content.keys() if name.endswith(INDEX)]  # noqa: SIM118 - no mapping
+                found |= {name: content.get_tensor(name) for name in names}
+        except (SafetensorError, OSError):
+            continue
+    return found
 
 
 def write_tensors(tensors: Tensors, file: Path) -> None:

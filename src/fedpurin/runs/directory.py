@@ -24,15 +24,18 @@ from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.runs.checkpoints import (
     DAMAGED,
+    KEPT_BEFORE,
     Checkpoint,
     Log,
     Tensors,
     checkpoints,
     read_checkpoint,
+    read_indices,
     write_checkpoint,
     write_tensors,
 )
 from fedpurin.runs.parsing import read_lines, read_toml
+from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import setting_of
 
@@ -48,12 +51,14 @@ class RunDirectory:
         self.path = path
         self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
         self._logs = {log: Log() for log in LOGS}
+        self._rows: list[RowFile] = []
+        self._beside: list[Tensors] = []  # where the records are of checkpoints older than the one in use
         self._lock = _lock(path)
 
     @classmethod
     def create(cls, path: Path, job: Job) -> RunDirectory:
         texts = {  # first of all: a model or data that do not fit must not leave half a directory
-            "environment.json": json.dumps(environment(job.config.run.workers), indent=1),
+            "environment.json": json.dumps(environment(job.config.run), indent=1),
             "layout.json": json.dumps(job.describe_layout()),
             "clients.json": json.dumps(job.describe_clients()),
         }
@@ -127,6 +132,8 @@ class RunDirectory:
         return (self.path / "result.json").is_file()
 
     def close(self) -> None:
+        for rows in self._rows:
+            rows.close()
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -154,9 +161,19 @@ class RunDirectory:
 
     # Checkpoints
 
+    def rows(self, name: str, size: int) -> RowFile:
+        """Records that checkpoints refer to; to be asked for after `rewind`."""
+        path = self.path / "checkpoints" / f"{name}.rows"
+        self._rows.append(RowFile(name, size, path, self._writing, self._beside))
+        return self._rows[-1]
+
     def checkpoint(self, t: int, parts: dict[str, Tensors]) -> None:
         with self._writing():
+            for rows in self._rows:
+                rows.sync()
             write_checkpoint(self.path / "checkpoints", Checkpoint(t, parts, self._logs))
+        for rows in self._rows:
+            rows.committed(KEPT_BEFORE)
 
     def rewind(self) -> tuple[int, dict[str, Tensors]]:
         """Go back to the newest whole checkpoint: its round and parts; round 0 and nothing without one.
@@ -171,7 +188,9 @@ class RunDirectory:
                 files.append(self.path / log, b"")
             for folder in (self.path, self.path / "checkpoints", self.path / "models"):
                 files.remove_leftovers(folder)
-        for folder in reversed(checkpoints(self.path / "checkpoints")):
+        folders = checkpoints(self.path / "checkpoints")
+        while folders:
+            folder = folders.pop()
             try:
                 checkpoint = read_checkpoint(folder, {log: self.path / log for log in LOGS})
             except DAMAGED as problem:
@@ -186,6 +205,7 @@ class RunDirectory:
                 for log in LOGS:
                     files.disk.truncate(self.path / log, checkpoint.logs[log].length)
             self._logs = dict(checkpoint.logs)
+            self._beside = [read_indices(older) for older in folders]
             return checkpoint.round, checkpoint.parts
         self._begin_anew()
         return 0, {}

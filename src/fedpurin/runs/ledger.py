@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fedpurin.errors import RunError
 from fedpurin.files import write_atomic, writing
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
+from fedpurin.runs.shapes import CONFIG, LAYOUT, LEDGER_LINE, check, complaint
 from fedpurin.value_types import all_types
 
 Direction = Literal["up", "down"]
@@ -91,18 +92,20 @@ class Ledger:
         run = Path(path)
         if not (run / "ledger.jsonl").is_file():
             raise RunError(f"{run} has no ledger.jsonl; is this a run directory?")
-        layout, config = read_json(run / "layout.json"), read_toml(run / "config.toml")
+        layout = read_json(run / "layout.json")
         if layout is None or "exchanged" not in layout:
             raise RunError(f"{run} lacks a layout.json that says how many parameters are exchanged")
-        return cls.read(run / "ledger.jsonl", int(layout["exchanged"]), config)
+        check(run / "layout.json", layout, LAYOUT)
+        config = check(run / "config.toml", read_toml(run / "config.toml"), CONFIG)
+        return cls.read(run / "ledger.jsonl", layout["exchanged"], config)
 
     @classmethod
     def read(cls, file: Path, d: int, config: dict[str, Any]) -> Ledger:
         lines = read_lines(file)
-        try:
-            ledger = cls._of(lines, d)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise RunError(_first_complaint(file, lines)) from None
+        for number, line in enumerate(lines, start=1):
+            if said := complaint(line, LEDGER_LINE) or _no_direction(line):
+                raise RunError(f"{file}, line {number} is not a message: {said} ({line}); restore the file")
+        ledger = cls._of(lines, d)
         beta = config.get("method", {}).get("beta")
         has_masks = beta is not None and bool((ledger.critical_m >= 0).any())
         return cls(**{**vars(ledger), "beta": int(beta) if has_masks else None})
@@ -113,7 +116,7 @@ class Ledger:
             return np.array(values, dtype=np.int64)
 
         critical = [line.get("critical") for line in lines]
-        ledger = cls(
+        return cls(
             round_m=ints([line["round"] for line in lines]),
             client_m=ints([line["client"] for line in lines]),
             up_m=np.array([DIRECTIONS.index(line["direction"]) == 0 for line in lines], dtype=np.bool_),
@@ -128,9 +131,6 @@ class Ledger:
             value_types=[str(line.get("value_type", "float32")) for line in lines],
             d=d,
         )
-        if len(lines) and ledger.round_m.min() < 0:
-            raise ValueError("rounds must not be negative")
-        return ledger
 
     def __len__(self) -> int:
         return len(self.round_m)
@@ -238,13 +238,8 @@ class Ledger:
             write_atomic(Path(path), json.dumps(self.document(), indent=1) + "\n")
 
 
-def _first_complaint(file: Path, lines: Sequence[dict[str, Any]]) -> str:
-    for number, line in enumerate(lines, start=1):
-        try:
-            Ledger._of([line], 0)
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            return f"{file}, line {number} is not a message ({problem!r}: {line}); restore the file"
-    return f"{file} is damaged"
+def _no_direction(line: dict[str, Any]) -> str:
+    return "" if line["direction"] in DIRECTIONS else f"its direction is {line['direction']!r}"
 
 
 def _row(direction: str, phase: str, totals: Totals) -> dict[str, str]:

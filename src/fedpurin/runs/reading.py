@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
+from fedpurin.runs import shapes
 from fedpurin.runs.ledger import Ledger
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
 
@@ -22,17 +23,19 @@ VALIDATION = "validation"  # the trained models once more, on validation samples
 
 def read_run(path: Path) -> dict[str, Any]:
     """The fields of `Run`."""
-    config = read_toml(path / "config.toml")
-    people = read_json(path / "clients.json") or {}
-    layout = read_json(path / "layout.json") or {}
+    config = shapes.check(path / "config.toml", read_toml(path / "config.toml"), shapes.CONFIG)
+    people = _json(path / "clients.json", shapes.CLIENTS) or {}
+    layout = _json(path / "layout.json", shapes.LAYOUT) or {}
     lines = read_lines(path / "metrics.jsonl")
+    for number, line in enumerate(lines, start=1):
+        shapes.check(path / "metrics.jsonl", line, shapes.METRICS_LINE, f"line {number}")
     clients = client_count(path, config, people, lines)
-    rounds, final = _check_metrics(path / "metrics.jsonl", lines, clients)
+    rounds, final = _check_metrics(path / "metrics.jsonl", lines, clients, config)
     classes = [str(name) for name in people.get("classes", [])]
     return {
         "path": path,
         "config": config,
-        "environment": read_json(path / "environment.json") or {},
+        "environment": _json(path / "environment.json", shapes.ENVIRONMENT) or {},
         "layers": list(layout.get("layers", [])),
         "classes": classes,
         "train_counts": _counts(path, people, "train_counts", clients, len(classes)),
@@ -42,7 +45,7 @@ def read_run(path: Path) -> dict[str, Any]:
         "lines": rounds,
         "final": final,
         "ledger": _ledger(path, layout, config, clients),
-        "result": read_json(path / "result.json"),
+        "result": _json(path / "result.json", shapes.RESULT),
         "names": [str(name) for name in people.get("names", [])],
     }
 
@@ -58,6 +61,11 @@ def measurements(line: dict[str, Any], moment: str, kind: str) -> Iterator[tuple
     for client, t, value in zip(ids, rounds, part.get(kind) or [], strict=False):
         if value is not None:
             yield client, t, value
+
+
+def _json(file: Path, shape: Any) -> dict[str, Any] | None:
+    table = read_json(file)
+    return None if table is None else shapes.check(file, table, shape)
 
 
 def client_count(
@@ -77,24 +85,27 @@ def client_count(
 
 
 def _check_metrics(
-    file: Path, lines: list[dict[str, Any]], clients: int
+    file: Path, lines: list[dict[str, Any]], clients: int, config: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Split off the closing line; insist on rounds, ids and list lengths that fit together."""
     by_round: dict[int, dict[str, Any]] = {}
     final = None
+    last = config.get("run", {}).get("rounds", len(lines)) + 1
     for line in lines:
-        t = line.get("round")
-        if not isinstance(t, int) or t < 1:
-            raise RunError(f"{file}: a line has round {t!r}; rounds are whole numbers from 1")
+        t = line["round"]
+        if t > last:
+            raise RunError(f"{file} is damaged: a line is of round {t}, the run has {last - 1}; run again")
         for moment in (*MOMENTS, VALIDATION):
             _check_moment(file, line, moment, clients)
         if line.get("final"):
             final = line
             continue
         ids = line.setdefault("clients", [])
-        groups = line.get("collaborators")
-        if groups is not None and len(groups) != len(ids):
-            raise RunError(f"{file}, round {t}: {len(groups)} collaborator lists for {len(ids)} clients")
+        for name in ("collaborators", "overlap"):
+            if line.get(name) is not None and len(line[name]) != len(ids):
+                raise RunError(f"{file}, round {t}: {len(line[name])} lists of {name}, {len(ids)} clients")
+        if any(len(row) != len(ids) for row in line.get("overlap") or []):
+            raise RunError(f"{file}, round {t}: overlap is no table of {len(ids)} x {len(ids)} clients")
         by_round[t] = line  # a round that was repeated after a crash counts once
     return [by_round[t] for t in sorted(by_round)], final
 
@@ -103,7 +114,7 @@ def _check_moment(file: Path, line: dict[str, Any], moment: str, clients: int) -
     part = line.get(moment) or {}
     ids = part.get("clients", line.get("clients", []))
     where = f"{file}, round {line['round']}, {moment}"
-    if any(not isinstance(client, int) or not 0 <= client < clients for client in ids):
+    if any(client >= clients for client in ids):
         raise RunError(f"{where}: client ids must lie in 0..{clients - 1}")
     for key in ("accuracy", "loss", "round", "best_round"):
         if part.get(key) is not None and len(part[key]) != len(ids):
@@ -116,7 +127,7 @@ def _counts(path: Path, people: dict[str, Any], key: str, clients: int, classes:
         return np.zeros((clients, 0), dtype=np.int64)
     try:
         return np.array(rows, dtype=np.int64).reshape(clients, classes)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         message = f"{path / 'clients.json'}: {key} is not a table of {clients} clients x {classes} classes"
         raise RunError(message) from error
 

@@ -168,6 +168,9 @@ class Trial:
         folders = sorted((self.path / "checkpoints").glob("round-*"))
         for folder in folders[: len(folders) - keep]:
             shutil.rmtree(folder)
+        if not keep:
+            for file in (self.path / "checkpoints").glob("*.rows"):
+                file.unlink()
 
     def held_out(self) -> int:
         """Validation samples of all clients together."""

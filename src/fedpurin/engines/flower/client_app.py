@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 import fedpurin.errors as errors
 from fedpurin import wire
 from fedpurin.data import load_own
+from fedpurin.devices import place
 from fedpurin.engines.flower import audit, records
 from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
 from fedpurin.engines.flower.store import LostStateError, State, Store, append_line, pick, write_tensors
@@ -170,6 +171,9 @@ class Client:
             self._ready = self._build(text)
         store = Store(Path(self.settings.state), str(run_config.get("run", "")), self.client)
         t, reply = records.get(record, "round", int), records.get_or_none(record, "reply", bytes)
+        rounds = self._ready.job.config.run.rounds
+        if not 1 <= t <= rounds:
+            raise errors.MismatchError(f"the server asks for round {t} of a run of {rounds} rounds")
         self.settings.limits.check_message(len(reply or b""), "to take a message")
         return t, reply, self._ready, store
 
@@ -182,7 +186,7 @@ class Client:
         data = client_data(job, self.client, self.settings.data)
         limits.check_samples(len(data.train_y))
         check_ready(job, data.train_x)
-        return Ready(text, job, Site(job), data)
+        return Ready(text, job, Site(job, place(job.config.run.device, self.client)), data)
 
     def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **more: Any) -> None:
         state, keep = Path(self.settings.state), self.settings.keep_messages

@@ -27,6 +27,8 @@ from fedpurin.engines.flower.runtime import (
     bundle_hash,
 )
 from fedpurin.engines.flower.settings import SiteSettings
+from fedpurin.methods import installed_methods
+from fedpurin.plugins import permit_only
 
 APP = Path(__file__).with_name("app")
 APP_NAME, APP_VERSION = "fedpurin/fedpurin-federation", f"{records.VERSION}.0.0"
@@ -129,7 +131,9 @@ def bundle_problem(theirs: Bundle, own: Bundle) -> str | None:
 def main(settings: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    Worker(SiteSettings.load(settings), settings.parent / "order").run()
+    agreed = SiteSettings.load(settings)
+    permit_only([*agreed.allow, agreed.data, *installed_methods().values()])
+    Worker(agreed, settings.parent / "order").run()
 
 
 if __name__ == "__main__":
