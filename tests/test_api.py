@@ -44,6 +44,11 @@ def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path) -> Non
     assert fedpurin.load(first.path).summary == first.summary
 
 
+def test_a_keyword_that_is_none_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"unknown keyword round; there are model, data, rounds, epochs"):
+        fedpurin.compare(CONFIG, ["fedpurin"], tmp_path / "all", round=3)  # type: ignore[call-arg]
+
+
 def test_many_runs_in_one_process_give_their_memory_back(tmp_path: Path) -> None:
     """The states of clients are in memory files; a file and its pages go when the run is over."""
 

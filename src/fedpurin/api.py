@@ -79,7 +79,7 @@ def run(
     )  # fmt: skip
     chosen = with_method(base, method).updated(settings or {})
     path = Path(out) if out is not None else default_path(chosen)
-    with watching(watcher, progress, chosen.method.label) as seen, guest():
+    with with_progress(watcher, progress, chosen.method.label) as seen, guest():
         return start(chosen, path, seen, given)
 
 
@@ -128,7 +128,7 @@ def engine_of(config: Config, given: Given | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def watching(watcher: Watcher | None, progress: bool | None, name: str) -> Iterator[Watcher | None]:
+def with_progress(watcher: Watcher | None, progress: bool | None, name: str) -> Iterator[Watcher | None]:
     shown = None if watcher is not None or progress is False else usual_progress(name, always=bool(progress))
     try:
         yield watcher or shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from fedpurin.api import Settings, engine_of, guest, start, watching
+from fedpurin.api import Settings, engine_of, guest, start, with_progress
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.errors import ConfigError, RunError
@@ -139,7 +139,7 @@ def compare_plan(
             results.append(load_result(path))
             continue
         own = watcher(config) if watcher else None
-        with watching(own, progress if watcher is None else False, config.method.label) as seen, guest():
+        with with_progress(own, progress if watcher is None else False, config.method.label) as seen, guest():
             results.append(start(config, path, seen, given))
     return Comparison(results)
 

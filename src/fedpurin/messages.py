@@ -70,18 +70,6 @@ class Uploads:
             {self.clients[i]: self.values_nd[i] for i in torch.nonzero(rows_n).flatten().tolist()}
         )
 
-    def replace_rows(self, table: Tensor | None, rows: Tensor) -> Tensor:
-        """A table with a row per client of the federation, in which those of the participants are new. For
-        a few numbers per client; what has the size of a model is better kept with `keep`."""
-        if len(self.clients) == self.everybody:
-            return rows
-        if table is None:
-            table = torch.zeros((self.everybody, *rows.shape[1:]), dtype=rows.dtype)
-        else:
-            table = table.clone()
-        table[torch.tensor(self.clients)] = rows
-        return table
-
 
 @dataclass(frozen=True)
 class Known:

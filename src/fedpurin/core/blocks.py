@@ -37,7 +37,7 @@ def as_floats(mask: Tensor) -> Tensor:
     return mask.view(torch.uint8).to(torch.float32)
 
 
-class Scratch(threading.local):
+class Workspace(threading.local):
     """Memory that each thread uses again for every block: new pages cost more than the arithmetic on them."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedpurin.core.bits import check_boolean
-from fedpurin.core.blocks import Columns, Scratch, as_floats, each_block, mask_columns
+from fedpurin.core.blocks import Columns, Workspace, as_floats, each_block, mask_columns
 
 Average = Literal["paper", "support"]
 
@@ -67,7 +67,7 @@ def combine_in_place(
     groups_of_several = GroupSums(groups)
     several = groups_of_several.rows.tolist()
     theta_bar, sent = torch.empty(d), torch.empty(d, dtype=torch.bool)
-    scratch = Scratch()
+    workspace = Workspace()
 
     def merge(lo: int, hi: int) -> None:
         block = values[:, lo:hi]
@@ -75,7 +75,7 @@ def combine_in_place(
         if average == "support":
             block.masked_fill_(~mask, 0)  # dense values were not sent, either, where the mask is 0
         bar = share_n @ block
-        critical = groups_of_several(block, scratch)
+        critical = groups_of_several(block, workspace)
         if average == "support":
             weight = as_floats(mask)
             bar /= (share_n @ weight).clamp_(min=torch.finfo(torch.float32).tiny)
@@ -89,16 +89,16 @@ def combine_in_place(
         rows = block.unbind(0)
         for row, total, divisor in zip(several, critical.unbind(0), divisors.unbind(0), strict=True):
             torch.div(total, divisor, out=rows[row])  # row by row: index_copy_ is one more pass
-        fill_outside(block, mask, bar, scratch)
+        fill_outside(block, mask, bar, workspace)
 
     for _ in each_block(n, d, merge):
         pass
     return theta_bar, sent
 
 
-def fill_outside(values: Tensor, mask: Tensor, other: Tensor, scratch: Scratch) -> None:
+def fill_outside(values: Tensor, mask: Tensor, other: Tensor, workspace: Workspace) -> None:
     """values = where(mask, values, other) in place, on the bits: several times faster than torch.where."""
-    inside = scratch.tensor(mask.shape, torch.int32).copy_(mask).neg_()  # all ones or all zeros
+    inside = workspace.tensor(mask.shape, torch.int32).copy_(mask).neg_()  # all ones or all zeros
     bits, other_bits = values.view(torch.int32), other.view(torch.int32)
     bits.bitwise_xor_(other_bits).bitwise_and_(inside).bitwise_xor_(other_bits)
 
@@ -126,9 +126,9 @@ class GroupSums:
         self.first_k = matrix.sum(1).cumsum(0) - matrix.sum(1)
         self.matrix = None if few else matrix.to(torch.float32)
 
-    def __call__(self, block: Tensor, scratch: Scratch | None = None) -> Tensor:
+    def __call__(self, block: Tensor, workspace: Workspace | None = None) -> Tensor:
         shape = torch.Size((len(self.rows), block.shape[1]))
-        sums = scratch.tensor(shape) if scratch else torch.empty(shape)
+        sums = workspace.tensor(shape) if workspace else torch.empty(shape)
         if self.matrix is not None:
             return torch.mm(self.matrix, block if self.everybody else block[self.partners], out=sums)
         for lo in range(0, block.shape[1], SPARSE_COLUMNS):
