@@ -9,7 +9,6 @@ from torch import Tensor
 from fedpurin.core.bits import check_boolean, pack_bits
 from fedpurin.core.blocks import each_block
 
-
 EMPTY = "empty_n"
 """The attribute of an overlap matrix that says who has no critical parameters, bool [n]."""
 
