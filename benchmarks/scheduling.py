@@ -54,7 +54,6 @@ def idle(workers: LocalWorkers, order: list[int]) -> float:
 
 def measure(repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, LocalWorkers(build(Path(folder))) as workers:
-        workers.initialise()
         by_number = list(range(len(SIZES)))
         longest_first = sorted(by_number, key=lambda client: -SIZES[client])
         idle(workers, by_number)

@@ -206,7 +206,6 @@ def test_a_client_at_which_every_actor_dies_ends_the_run(
         give(task, reply)
 
     with workers:
-        workers.initialise()
         monkeypatch.setattr(workers, "_give", give_to_the_dead)
         asked: list[int] = []
         with pytest.raises(EngineError, match="died 3 times at client 0 in round 1"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedpurin.data import Dataset
+from fedpurin.engines.hub import Hub
 from fedpurin.engines.site import state_digest
 from fedpurin.errors import CorruptError, DivergedError
 from fedpurin.job import Job
@@ -160,6 +161,26 @@ def test_times_that_are_none_are_refused(seconds: tuple[float, float, float]) ->
     """They would stand in metrics.jsonl, and JSON knows no NaN."""
     with pytest.raises(CorruptError, match="its clock is broken"):
         Meta.from_bytes(Meta(123, seconds=seconds).to_bytes())
+
+
+# Checkpoints of version 0.1
+
+
+@pytest.mark.parametrize("name", ["fedpurin", "fedcac"])
+def test_a_checkpoint_with_matrices_of_masks_and_merged_models_is_taken_up(name: str) -> None:
+    fed = Federation(tiny_job(name, method__beta=5))
+    fed.round(1)
+    kept = {client: fed.hub.kept(client) for client in range(fed.hub.clients)}
+    assert any(row is not None for row in kept.values())
+    nothing = torch.zeros(fed.hub.selection.d)
+    state = {k: v for k, v in fed.hub.state().items() if not k.startswith(("masks.", "kept."))}
+    state["masks"] = torch.stack([mask for c in kept if (mask := fed.hub.known(c).mask) is not None])
+    state["method.merged"] = torch.stack([nothing if row is None else row for row in kept.values()])
+    state["method.alone"] = torch.tensor([row is None for row in kept.values()])
+    other = Hub(fed.job)
+    other.restore(state)
+    for client in kept:
+        assert other.reply(client) == fed.hub.reply(client)
 
 
 # The digest of one client

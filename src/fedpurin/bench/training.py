@@ -121,7 +121,6 @@ def _workers(clients: int) -> Iterator[Callable[[], tuple[float, float]]]:
         return sum(SAMPLES / seconds for seconds in training), clients * SAMPLES / wall
 
     with workers:
-        workers.initialise()
         yield once
 
 

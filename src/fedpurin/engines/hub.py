@@ -237,15 +237,13 @@ class Hub:
         self.server = type(self.server).of(parts)
         self._masks.restore(own)
         self._kept.restore(own)
-        self._restore_matrices(own)
-
-    def _restore_matrices(self, state: dict[str, Tensor]) -> None:
-        """Checkpoints of versions before had a row for every client, of masks and of merged critical parts."""
+        # Checkpoints of version 0.1 had matrices with a row for every client.
+        kept = dict(type(self.server).kept_before(parts))
         for client in torch.nonzero(self.confirmed_N).flatten().tolist():
-            if "masks" in state:
-                self._masks.write(client, _bytes(state["masks"][client]))
-            if "method.merged" in state and not state["method.alone"][client]:
-                self._kept.write(client, _bytes(state["method.merged"][client]))
+            if "masks" in own:
+                self._masks.write(client, _bytes(own["masks"][client]))
+            if client in kept:
+                self._kept.write(client, _bytes(kept[client]))
 
 
 def _reference(known: Known) -> wire.Reference | None:
@@ -253,7 +251,8 @@ def _reference(known: Known) -> wire.Reference | None:
 
 
 def _bytes(row: Tensor) -> memoryview:
-    return memoryview(row.contiguous().numpy()).cast("B")
+    array: Any = row.contiguous().numpy()
+    return memoryview(array).cast("B")
 
 
 def merged_record(metas: dict[int, Meta]) -> dict[str, list[Any]]:

@@ -62,7 +62,8 @@ class Spec:
 
 
 def _padded(shape: tuple[int, ...], dtype: str) -> int:
-    return -(-math.prod(shape) * getattr(torch, dtype).itemsize // ALIGN) * ALIGN
+    itemsize: int = getattr(torch, dtype).itemsize
+    return -(-math.prod(shape) * itemsize // ALIGN) * ALIGN
 
 
 class StateTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,13 @@ class Groups(ServerState):
 
     def support(self) -> Tensor | None:
         return None if self.theta_bar is None else self.theta_bar != 0
+
+    @classmethod
+    def kept_before(cls, tensors: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Version 0.1 had `merged` [N, d] and `alone`, bool [N]."""
+        if "merged" in tensors:
+            for client in torch.nonzero(~tensors["alone"]).flatten().tolist():
+                yield client, tensors["merged"][client]
 
 
 def merge_groups(uploads: Uploads, t: int, beta: int, average: Average) -> Groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -35,3 +35,8 @@ class ServerState(TensorState):
     def support(self) -> Tensor | None:
         """bool [d]: where the global model is not zero; None before there is one."""
         return None
+
+    @classmethod
+    def kept_before(cls, tensors: Mapping[str, Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Client and [d]: what a checkpoint of an old form holds of what is now kept per client."""
+        yield from ()
