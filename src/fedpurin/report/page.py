@@ -169,10 +169,8 @@ def _again(group: Group, main: bool) -> dict[str, Any]:
     run = group.runs[0]
     file = shlex.quote(str(run.path / "config.toml"))
     commands = [f"fedpurin run {file} --seed {other.seed}" for other in group.runs]
-    said = run.environment.get("command") or run.environment.get("argv")
-    if said:
-        told = shlex.join([Path(said[0]).name, *map(str, said[1:])]) if isinstance(said, list) else str(said)
-        commands.append(f"# first started as: {told}")
+    if started := run.environment.get("command"):
+        commands.append(f"# first started as: {shlex.join([Path(started[0]).name, *started[1:]])}")
     digests = [str(other.summary["digest"]) for other in group.runs if other.summary.get("digest")]
     config = (run.path / "config.toml").read_text("utf-8")
     return {"label": group.label, "commands": commands, "config": config, "digests": digests, "main": main}

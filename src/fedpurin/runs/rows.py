@@ -42,7 +42,7 @@ Writing = Callable[[], AbstractContextManager[None]]
 
 
 class RowFile:
-    """Records of `size` bytes. Without a path they are in memory. What the indices `beside` refer to stays too."""
+    """Records of `size` bytes; without a path, in memory. What the indices `beside` refer to stays too."""
 
     def __init__(
         self,
