@@ -66,7 +66,9 @@ class Uploads:
         is `Known.kept` until its client's next upload is aggregated. Of the other participants nothing is
         kept any more. The server's memory holds none of them."""
         self.kept.clear()
-        self.kept.update({self.clients[i]: self.values_nd[i] for i in torch.nonzero(rows_n).flatten().tolist()})
+        self.kept.update(
+            {self.clients[i]: self.values_nd[i] for i in torch.nonzero(rows_n).flatten().tolist()}
+        )
 
     def replace_rows(self, table: Tensor | None, rows: Tensor) -> Tensor:
         """A table with a row per client of the federation, in which those of the participants are new. For

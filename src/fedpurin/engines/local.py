@@ -37,7 +37,9 @@ class LocalWorkers(Pool):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.count = max(1, min(self.job.config.run.workers or available_cores(), self.job.config.run.clients))
+        self.count = max(
+            1, min(self.job.config.run.workers or available_cores(), self.job.config.run.clients)
+        )
         self.scratch = Scratch(self.spec, self.count)
         self.workers: list[_Worker] = []
         for slot in range(self.count):
