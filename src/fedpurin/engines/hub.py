@@ -240,7 +240,7 @@ class Hub:
         self._restore_matrices(own)
 
     def _restore_matrices(self, state: dict[str, Tensor]) -> None:
-        """Checkpoints of versions before had a row for every client, of masks and of merged critical parts."""
+        """Older checkpoints had a row for every client, of masks and of merged critical parts."""
         for client in torch.nonzero(self.confirmed_N).flatten().tolist():
             if "masks" in state:
                 self._masks.write(client, _bytes(state["masks"][client]))
