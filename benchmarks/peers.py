@@ -59,7 +59,7 @@ class BadPeers(InlineWorkers):
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         for outcome in super().run(op, t, clients, reply):
             if op == "work" and outcome.client in self.bad and outcome.upload is not None:
-                before = self.table.read(outcome.client)  # its state is still that of the round before
+                before = self.table.read(outcome.client) or {}  # its state is still that of the round before
                 outcome = replace(outcome, upload=self.forged(outcome.client, t, outcome.upload, before))
             yield outcome
 
@@ -67,7 +67,7 @@ class BadPeers(InlineWorkers):
         """The message with other values, from a client whose state before this round is given."""
         selection = self.job.selection
         address = wire.Address(selection.fingerprint, selection.d, t, client, "up")
-        last = int(state["round"])
+        last = int(state.get("round", 0))
         known = [wire.Reference(last, state["mask"])] if "mask" in state and last else []
         decoded = wire.decode(upload, address, known=known)
         values_nd = self.attack(decoded.message.values_nd)

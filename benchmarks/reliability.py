@@ -79,7 +79,10 @@ class Watched(Dropouts):
         yield from super().run(op, t, clients, reply)
         for client, state in before.items():
             now = self.table.read(client)
-            assert all(torch.equal(now[name], tensor) for name, tensor in state.items()), client
+            assert (now is None) == (state is None), client
+            assert all(torch.equal((now or {})[name], tensor) for name, tensor in (state or {}).items()), (
+                client
+            )
             self.checked += 1
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from fedpurin.config import Config
 from fedpurin.data import Split
 from fedpurin.engines.local import LocalWorkers
+from fedpurin.engines.site import Site
 from fedpurin.engines.transport import Task
 from fedpurin.job import Job
 from fedpurin.meta import Meta
@@ -54,6 +55,9 @@ def idle(workers: LocalWorkers, order: list[int]) -> float:
 
 def measure(repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, LocalWorkers(build(Path(folder))) as workers:
+        site = Site(workers.job)
+        for client in range(len(SIZES)):  # what a round starts from lies ready
+            workers.table.write(client, site.initial_state(client))
         by_number = list(range(len(SIZES)))
         longest_first = sorted(by_number, key=lambda client: -SIZES[client])
         idle(workers, by_number)

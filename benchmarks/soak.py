@@ -4,7 +4,7 @@
     python -m benchmarks.soak figure                  # draws docs/figures/soak.png from the recorded figures
 
 `many` is 300 runs in one process, one after the other, by the code that `fedpurin reproduce` runs them with.
-Everything that a run starts carries a mark in its environment, so a process that left its family is counted
+What a run starts and leaves behind becomes a child of this process, so it is counted
 too. Each engine is watched until it ends; a growth between the first and the last third of the samples above
 LIMITS is an error, and so is anything that outlives the run.
 """
@@ -12,6 +12,7 @@ LIMITS is an error, and so is anything that outlives the run.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -19,15 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import tree
 from fedpurin.bench import machine
 
 RESULTS = Path(__file__).with_name("results") / "soak.json"
-MARK = "FEDPURIN_SOAK"
+PR_SET_CHILD_SUBREAPER = 36
 LOGS = (".jsonl", ".log", ".out", ".err")
 """A line per round, message or run: these are meant to grow, and so are the directories of `many` runs."""
 Found = dict[str, Any]
@@ -59,23 +60,27 @@ beta = {max(1, rounds // 2)}
 """
 
 
-def marked(mark: str) -> list[int]:
-    """The processes that were started under this mark."""
-    wanted, found = f"{MARK}={mark}".encode(), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue  # it has ended
-    return found
+def adopt_orphans() -> None:
+    """Processes whose parents end become children of this one, not of the system's first."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def sample(mark: str, folder: Path) -> dict[str, float]:
+def descendants() -> list[int]:
+    """All that this process started, directly or not, and that has not ended."""
+    return [process for process in tree(os.getpid())[1:] if not _ended(process)]
+
+
+def _ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def sample(folder: Path) -> dict[str, float]:
     kilobytes = {"Pss:": 0, "Pss_Shmem:": 0}
     files = processes = 0
-    for process in marked(mark):
+    for process in descendants():
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text()
             files += len(os.listdir(f"/proc/{process}/fd"))
@@ -116,7 +121,8 @@ def done(folder: Path, what: str) -> int:
 
 def watch(what: str, count: int, folder: Path, save: Callable[[Found], None], samples: int = 60) -> Found:
     """Run it to its end, a sample at every so many rounds (or runs); `save` gets what is there so far."""
-    mark, every = uuid.uuid4().hex, max(1, count // samples)
+    every = max(1, count // samples)
+    adopt_orphans()
     (folder / "config.toml").write_text(config("local" if what == "many" else what, count))
     (folder / "tmp").mkdir()
     command = [
@@ -139,14 +145,14 @@ def watch(what: str, count: int, folder: Path, save: Callable[[Found], None], sa
             "--folder",
             str(folder),
         ]
-    env = {**os.environ, MARK: mark, "TMPDIR": str(folder / "tmp"), "RAY_TMPDIR": str(folder / "tmp")}
+    env = {**os.environ, "TMPDIR": str(folder / "tmp"), "RAY_TMPDIR": str(folder / "tmp")}
     began, taken = time.monotonic(), []
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
             now = done(folder, what)
             if now and (not taken or now >= taken[-1]["done"] + every):
-                taken.append({"done": now, **sample(mark, folder)})
+                taken.append({"done": now, **sample(folder)})
                 save({"count": now, "seconds": round(time.monotonic() - began), "samples": taken})
             time.sleep(0.2)
     if process.returncode:
@@ -154,7 +160,7 @@ def watch(what: str, count: int, folder: Path, save: Callable[[Found], None], sa
             f"{what}: exit code {process.returncode}:\n{(folder / 'output.txt').read_text()[-2000:]}"
         )
     until = time.monotonic() + 60
-    while (left := marked(mark)) and time.monotonic() < until:
+    while (left := descendants()) and time.monotonic() < until:
         time.sleep(0.5)
     if left:
         raise SystemExit(f"{what}: processes {left} outlived the run")

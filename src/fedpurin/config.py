@@ -48,6 +48,9 @@ class RunSection:
     )
     share_metrics: bool = setting(True, "clients tell the server their accuracy and loss")
     checkpoint_every: int = setting(1, "rounds between checkpoints", least=1)
+    save_models: Literal["all", "participants", "none"] = setting(
+        "all", "whose final models are saved; participants: of those that took part in a round"
+    )
 
     @property
     def split_seed_used(self) -> int:

@@ -31,7 +31,8 @@ class Watched(Dropouts):
         yield from super().run(op, t, clients, reply)
         for client, state in before.items():
             now = self.table.read(client)
-            assert all(torch.equal(now[name], tensor) for name, tensor in state.items())
+            assert (now is None) == (state is None), "its initial state, which needs no record"
+            assert all(torch.equal((now or {})[name], tensor) for name, tensor in (state or {}).items())
             self.checked += 1
 
 

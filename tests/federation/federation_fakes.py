@@ -29,6 +29,8 @@ TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 peers.LOOK_SECONDS = 0.0  # asking a fake costs nothing, and deadlines are short here
 
+SEATS = 1000  # more than any federation here has; a node's number is its client's, and how often it restarted
+
 Tamper = Callable[[Message, Message], Message | None]  # (asked, answer) -> what arrives, None: nothing
 
 
@@ -77,12 +79,12 @@ class FakeGrid:
     restarts: dict[int, int] = field(default_factory=dict)  # client -> how often it got a new node id
 
     def node(self, client: int) -> int:
-        return 1000 + client + 100 * self.restarts.get(client, 0)
+        return SEATS * (1 + self.restarts.get(client, 0)) + client
 
     def get_nodes(self) -> list[Any]:
         clients = range(self.config.run.clients)
         here = [(self.node(c), c) for c in clients if c not in self.absent]
-        dead = [(1000 + c + 100 * k, c) for c, times in self.restarts.items() for k in range(times)]
+        dead = [(SEATS * (1 + k) + c, c) for c, times in self.restarts.items() for k in range(times)]
         return [
             SimpleNamespace(node_id=n, public_key=self.keys.get(n, f"key {c}".encode()))
             for n, c in dead + here
@@ -137,7 +139,7 @@ class FakeGrid:
 
 
 def client_of(message: Message) -> int:
-    return message.metadata.dst_node_id % 100
+    return message.metadata.dst_node_id % SEATS
 
 
 def answer_with(asked: Message, **values: Any) -> Message:

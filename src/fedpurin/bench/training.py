@@ -27,6 +27,7 @@ from fedpurin import models
 from fedpurin.bench.samples import cifar_like
 from fedpurin.config import Config
 from fedpurin.engines.local import LocalWorkers, available_cores
+from fedpurin.engines.site import Site
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.meta import Meta
@@ -121,6 +122,9 @@ def _workers(clients: int) -> Iterator[Callable[[], tuple[float, float]]]:
         return sum(SAMPLES / seconds for seconds in training), clients * SAMPLES / wall
 
     with workers:
+        site = Site(workers.job)
+        for client in range(clients):  # what a round starts from lies ready
+            workers.table.write(client, site.initial_state(client))
         yield once
 
 

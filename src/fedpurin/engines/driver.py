@@ -190,7 +190,10 @@ class Driver:
         return self.directory.finish(digests, self.hub.clients)
 
     def _save_model(self, client: int) -> None:
-        """Its state is not kept: the model's own file is the last that there is of it."""
+        """Its last state goes into no checkpoint: the model's own file is all that stays of it."""
+        whose = self.job.config.run.save_models
+        if whose == "none" or (whose == "participants" and not self.hub.known(client).round):
+            return
         tensors = self.transport.model()
         if tensors is not None:
             self.directory.save_model(client, tensors)

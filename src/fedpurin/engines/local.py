@@ -1,4 +1,4 @@
-"""Worker processes on this machine: one torch thread each, client states in shared memory."""
+"""Worker processes on this machine: one torch thread each, client states in a file that all of them read."""
 
 from __future__ import annotations
 

@@ -143,9 +143,11 @@ class RunDirectory:
         self.close()
 
     def remove_if_nothing_done(self) -> None:
-        """A run that failed before its first round was over leaves nothing to continue."""
-        if not (self.path / LOGS[0]).stat().st_size:
-            files.disk.remove(self.path)
+        """A run that failed before its first round was over leaves nothing to continue; where nothing can be
+        removed either, what is there is a run that begins anew."""
+        with contextlib.suppress(OSError):
+            if not (self.path / LOGS[0]).stat().st_size:
+                files.disk.remove(self.path)
 
     # Logs
 

@@ -9,8 +9,8 @@ in the run directory. A client that never took part has no record: its state fol
     index     what a checkpoint holds: which client's record is in which slot, with its CRC-32
     committed the slots of this checkpoint, and of the one before it, are not written to any more
 
-So a slot that a kept checkpoint refers to is never changed, and whatever a killed process had written since
-lies in slots that count as free. Records are read and written by position rather than through a
+So a slot that a kept checkpoint refers to is never changed, and whatever a process that was killed had
+written since lies in slots that count as free. Records are read and written by position rather than through a
 mapping: pages of a mapping count as resident, and a full disk under one ends the process.
 """
 
@@ -42,7 +42,7 @@ Writing = Callable[[], AbstractContextManager[None]]
 
 
 class RowFile:
-    """Records of `size` bytes; without a path, in memory. What the indices `beside` refer to stays too."""
+    """Records of `size` bytes. Without a path they are in memory. `beside`: see `restore`."""
 
     def __init__(
         self,
@@ -149,7 +149,8 @@ class RowFile:
         self._free = sorted(set(range(self._end)) - used, reverse=True)
 
     def restore(self, tensors: Index) -> None:
-        """Go on from the index of a checkpoint, among whatever other tensors."""
+        """Go on from the index of a checkpoint, among whatever other tensors. `beside` are those of
+        checkpoints that stay, so that what they refer to stays too."""
         if f"{self.name}.rows" in tensors:
             for client, record in zip(
                 tensors[f"{self.name}.client"].tolist(), tensors[f"{self.name}.rows"], strict=True
@@ -172,7 +173,7 @@ def in_memory(name: str, size: int) -> RowFile:
 
 def check_rows(folder: Path, tensors: Index) -> None:
     """Raises ValueError where a record that one of these indices names is not as it was written."""
-    for name in [key.removesuffix(".slot") for key in tensors if key.endswith(".slot")]:
+    for name in [key.removesuffix(".slot") for key in tensors if key.endswith(".slot") and len(tensors[key])]:
         size, path = int(tensors[f"{name}.size"]), folder / f"{name}.rows"
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -24,7 +24,8 @@ SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
 SAME_AS_SEED = -1  # of the last three: as run.seed
 # Where and how fast something runs does not change its bytes.
 IRRELEVANT = {
-    "run.engine", "run.workers", "run.device", "run.share_metrics", "run.checkpoint_every", "data.dir",
+    "run.engine", "run.workers", "run.device", "run.share_metrics", "run.checkpoint_every", "run.save_models",
+    "data.dir",
 }  # fmt: skip
 DIVISION = (
     "data.partition", "data.alpha", "data.classes_per_client", "data.train_samples", "data.test_samples",
