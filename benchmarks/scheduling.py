@@ -19,7 +19,7 @@ from fedpurin.config import Config
 from fedpurin.data import Split
 from fedpurin.engines.local import LocalWorkers
 from fedpurin.engines.site import Site
-from fedpurin.engines.transport import Task
+from fedpurin.engines.transport import ClientTask
 from fedpurin.job import Job
 from fedpurin.meta import Meta
 
@@ -47,7 +47,7 @@ def build(folder: Path) -> Job:
 
 def idle(workers: LocalWorkers, order: list[int]) -> float:
     start = time.perf_counter()
-    outcomes = list(workers.work([Task("work", client, 1) for client in order], lambda client: None))
+    outcomes = list(workers.work([ClientTask("work", client, 1) for client in order], lambda client: None))
     wall = time.perf_counter() - start
     busy = sum(sum(Meta.from_bytes(outcome.meta).seconds) for outcome in outcomes)
     return 1 - busy / (workers.count * wall)

@@ -19,7 +19,7 @@ from fedpurin.config import PYTHON, Config
 from fedpurin.data.per_client import Clients
 from fedpurin.errors import ConfigError, ModelError, ObjectsError
 from fedpurin.methods import METHODS, AnyMethod, Method, installed_methods
-from fedpurin.task import LOSSES, METRICS, Loss, Metric, Optimiser, Task, named_metric
+from fedpurin.task import LOSSES, METRICS, LearningTask, Loss, Metric, Optimiser, named_metric
 
 Model = nn.Module | Callable[..., nn.Module]
 
@@ -59,7 +59,7 @@ def _taken(function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, A
     return {k: v for k, v in offered.items() if k in parameters and parameters[k].default is inspect._empty}
 
 
-def task_of(config: Config, given: Given | None) -> Task:
+def task_of(config: Config, given: Given | None) -> LearningTask:
     """The functions behind train.loss, train.metric and train.optimiser."""
     settings = config.train
     if settings.loss not in {"cross_entropy", PYTHON} and not (given and given.clients):
@@ -90,7 +90,7 @@ def task_of(config: Config, given: Given | None) -> Task:
             f"{config.run.method} learns from probabilities of classes: it needs train.loss = cross_entropy, "
             f"not {settings.loss}; choose another method"
         )
-    return Task(loss, metric, optimiser)
+    return LearningTask(loss, metric, optimiser)
 
 
 def only_from_python(name: str) -> ObjectsError:

@@ -23,7 +23,7 @@ from fedpurin.errors import ConfigError
 from fedpurin.given import Given, only_from_python, task_of
 from fedpurin.layout import Layout, Selection, read_parameters
 from fedpurin.methods import AnyMethod
-from fedpurin.task import Task
+from fedpurin.task import LearningTask
 from fedpurin.train import ClientData, generator, key
 
 
@@ -79,7 +79,7 @@ class Job:
         return self.layout.select(self.config.method.exchanged(self.layout))
 
     @cached_property
-    def task(self) -> Task:
+    def task(self) -> LearningTask:
         return task_of(self.config, self.given)
 
     @cached_property

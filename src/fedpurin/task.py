@@ -23,7 +23,7 @@ Optimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
-class Task:
+class LearningTask:
     loss: Loss
     metric: Metric | None  # None: accuracy, which is counted
     optimiser: Optimiser | None  # None: the one that train.optimiser names
@@ -113,4 +113,4 @@ def optimiser_named(settings: TrainSection) -> Optimiser:
     return make
 
 
-CLASSIFICATION = Task(F.cross_entropy, None, None)
+CLASSIFICATION = LearningTask(F.cross_entropy, None, None)

@@ -14,7 +14,7 @@ from fedpurin.config import TrainSection
 from fedpurin.devices import upload
 from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients, split_like
-from fedpurin.task import CLASSIFICATION, Optimiser, Task, optimiser_named
+from fedpurin.task import CLASSIFICATION, LearningTask, Optimiser, optimiser_named
 
 EVALUATION_BATCH = 256
 """A constant: the rounding of a forward pass may depend on the batch size."""
@@ -190,7 +190,7 @@ def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, devi
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, data: ClientData, device: str, task: Task = CLASSIFICATION) -> Score:
+def evaluate(model: nn.Module, data: ClientData, device: str, task: LearningTask = CLASSIFICATION) -> Score:
     x, y = prepare_inputs(data.test_x, device), upload(data.test_y, device)
     if not len(y):
         return Score(0, 0, 0.0)

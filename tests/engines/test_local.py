@@ -20,7 +20,7 @@ from fedpurin.engines.driver import Watcher
 from fedpurin.engines.hub import Hub
 from fedpurin.engines.inline import InlineWorkers
 from fedpurin.engines.local import LocalWorkers, _Worker
-from fedpurin.engines.transport import Task
+from fedpurin.engines.transport import ClientTask
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.methods import METHODS
@@ -188,7 +188,7 @@ def test_a_worker_that_ends_anywhere_in_its_answer_counts_as_dead(sent: str) -> 
         other.send_bytes(b"meta")
         os.write(other.fileno(), (10**6).to_bytes(4, "big") + b"part of an upload")
     other.close()
-    assert worker.result(Task("work", client=0, t=1)) is None
+    assert worker.result(ClientTask("work", client=0, t=1)) is None
     worker.connection.close()
 
 

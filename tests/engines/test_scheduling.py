@@ -14,7 +14,7 @@ from fedpurin.data import Split
 from fedpurin.engines import simulate
 from fedpurin.engines.local import LocalWorkers
 from fedpurin.engines.simulate import run_job
-from fedpurin.engines.transport import Outcome, Reply, Task
+from fedpurin.engines.transport import ClientTask, Outcome, Reply
 from fedpurin.job import Job
 
 SIZES = [20, 20, 20, 20, 20, 20, 20, 160]  # the long one is last by number
@@ -51,7 +51,7 @@ def orders_of(job: Job, path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     given: dict[str, list[int]] = {}
 
     class Noting(LocalWorkers):
-        def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+        def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
             given[tasks[0].op] = [task.client for task in tasks]
             return super().work(tasks, reply)
 

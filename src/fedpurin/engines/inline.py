@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from fedpurin.engines.site import Site, State
-from fedpurin.engines.transport import Outcome, Pool, Reply, Task, failure_of
+from fedpurin.engines.transport import ClientTask, Outcome, Pool, Reply, failure_of
 from fedpurin.engines.worker import Order, answer_to
 
 
@@ -17,7 +17,7 @@ class InlineWorkers(Pool):
         self._state: State = {}
         return self
 
-    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         for task in tasks:
             task.start(reply)
             order = {"op": task.op, "client": task.client, "t": task.t}

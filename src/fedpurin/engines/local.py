@@ -18,7 +18,7 @@ from typing import Any, Self
 from fedpurin.devices import chosen
 from fedpurin.engines.site import State
 from fedpurin.engines.table import Scratch
-from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
+from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, ClientTask, Outcome, Pool, Reply, failure_of
 from fedpurin.engines.worker import forked
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
@@ -53,9 +53,9 @@ class LocalWorkers(Pool):
         self.scratch.close()
         super().__exit__(*problem)
 
-    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         waiting = deque(tasks)
-        busy: dict[_Worker, Task] = {}
+        busy: dict[_Worker, ClientTask] = {}
         idle = list(reversed(self.workers))
         while waiting or busy:
             while waiting and idle:
@@ -80,12 +80,12 @@ class LocalWorkers(Pool):
     def last(self) -> State:
         return self.scratch.state(self._slot)
 
-    def _ready(self, busy: dict[_Worker, Task]) -> list[_Worker]:
+    def _ready(self, busy: dict[_Worker, ClientTask]) -> list[_Worker]:
         by_connection = {worker.connection: worker for worker in busy}
         ready = {id(c) for c in wait(list(by_connection))}
         return [worker for connection, worker in by_connection.items() if id(connection) in ready]
 
-    def _again(self, worker: _Worker, task: Task) -> None:
+    def _again(self, worker: _Worker, task: ClientTask) -> None:
         task.deaths += 1
         if task.deaths >= MAX_DEATHS:
             raise EngineError(
@@ -153,7 +153,7 @@ class _Worker:
         theirs.close()
         self.process, self._wait = process, process.join
 
-    def give(self, task: Task) -> None:
+    def give(self, task: ClientTask) -> None:
         order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
         order["place"] = self.pool.table.rows.place(task.client)
         try:
@@ -163,7 +163,7 @@ class _Worker:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it died while idle; `result` sees the end of the connection
 
-    def result(self, task: Task) -> Outcome | None:
+    def result(self, task: ClientTask) -> Outcome | None:
         """The outcome of the task, or None where the worker died."""
         try:
             answer = json.loads(self.connection.recv_bytes())

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.engines.site import Site, State
-from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, Outcome, Pool, Reply, Task, failure_of
+from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, ClientTask, Outcome, Pool, Reply, failure_of
 from fedpurin.engines.worker import Order, answer_to, build_site
 from fedpurin.errors import ConfigError, EngineError, MissingExtraError
 from fedpurin.given import Given
@@ -52,7 +52,7 @@ class RayWorkers(Pool):
         self.failed_starts = 0
         self.starting: dict[Any, Any] = {}  # reference to the first answer -> actor
         self.idle: list[Any] = []
-        self.busy: dict[Any, tuple[Any, Task]] = {}
+        self.busy: dict[Any, tuple[Any, ClientTask]] = {}
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -78,7 +78,7 @@ class RayWorkers(Pool):
             self.ray.shutdown()
         super().__exit__(*problem)
 
-    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         waiting = deque(tasks)
         while waiting or self.busy:
             while waiting and self.idle:
@@ -154,7 +154,7 @@ class RayWorkers(Pool):
             raise EngineError(failure_of(answer, 0, 0).reason)
         self.idle.append(actor)
 
-    def _give(self, task: Task, reply: Reply) -> None:
+    def _give(self, task: ClientTask, reply: Reply) -> None:
         task.start(reply)
         actor = self.idle.pop()
         state = self.table.read(task.client)
@@ -173,7 +173,7 @@ class RayWorkers(Pool):
             )
         return list(done)
 
-    def _replace(self, actor: Any, task: Task, problem: BaseException) -> None:
+    def _replace(self, actor: Any, task: ClientTask, problem: BaseException) -> None:
         task.deaths += 1
         if task.deaths >= MAX_DEATHS:
             raise EngineError(

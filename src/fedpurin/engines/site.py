@@ -59,7 +59,7 @@ class Finish:
     state: State
 
 
-class Clock:
+class Stopwatch:
     """Seconds of training, of evaluation, and of all the rest."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Site:
     # A round
 
     def work(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Work:
-        clock = Clock()
+        clock = Stopwatch()
         weights_D, memory, merged_round, merged = self._receive(client, t, reply, state, data, clock)
         start_nD = self.method.start(weights_D[None], self.selection, memory)
         self._load(start_nD[0], state)
@@ -176,7 +176,7 @@ class Site:
         return Work(upload, meta.to_bytes(self.config.run.share_metrics), state)
 
     def _validate(
-        self, t: int, state: State, data: ClientData, clock: Clock
+        self, t: int, state: State, data: ClientData, clock: Stopwatch
     ) -> tuple[State, Validation | None]:
         """The state with this round's model as the best one if it is; how that stands."""
         samples = data.for_validation()
@@ -213,7 +213,7 @@ class Site:
 
     def finish(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Finish:
         """The last reply, after round t, and the final model: the best by validation, or the merged one."""
-        clock = Clock()
+        clock = Stopwatch()
         weights_D, memory, merged_round, merged = self._receive(client, t + 1, reply, state, data, clock)
         state = best.in_its_place(state | {"weights": weights_D} | _memory_rows(memory))
         meta = Meta(len(data.train_y), merged_round, merged, None, None, clock.seconds())
@@ -258,7 +258,7 @@ class Site:
         return squares_D
 
     def _receive(
-        self, client: int, t: int, reply: bytes | None, state: State, data: ClientData, clock: Clock
+        self, client: int, t: int, reply: bytes | None, state: State, data: ClientData, clock: Stopwatch
     ) -> tuple[Tensor, TensorState, int, Score | None]:
         """Weights and memory after the reply, and the evaluation of the merged model."""
         weights_D = state["weights"]

@@ -92,7 +92,7 @@ class Transport:
 
 
 @dataclass
-class Task:
+class ClientTask:
     op: str
     client: int
     t: int
@@ -120,7 +120,7 @@ class Pool(Transport):
     def __exit__(self, *problem: object) -> None:
         self.table.close()
 
-    def work(self, tasks: list[Task], reply: Reply) -> Iterator[Outcome]:
+    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         """Do the tasks, starting them in the given order."""
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class Pool(Transport):
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         samples = self.job.train_samples()
         longest_first = sorted(clients, key=lambda client: (-samples[client], client))  # workers end together
-        return self.work([Task(op, client, t) for client in longest_first], reply)
+        return self.work([ClientTask(op, client, t) for client in longest_first], reply)
 
     def keep(self, client: int) -> None:
         self.table.write(client, self.last())
