@@ -117,7 +117,7 @@ def _write_static(path: Path, spec: Spec, layers: list[dict[str, Any]], counts: 
         "torch": "2.13.0",
         "cpu": "test",
         "git_commit": None,
-        "command": command,
+        "command": command.split(),
     }
     (path / "environment.json").write_text(json.dumps(environment))
     names = FASHION if spec.classes == 10 else [f"class {k}" for k in range(spec.classes)]
