@@ -36,7 +36,7 @@ def broken():
         (["--set", "data.test_samples=99999"], ["99999 test samples", "fewer"]),
         (["--method", "fedavgg"], ["'fedavgg'", *METHODS]),
         (["--engine", "mpi"], ["'mpi'", "local, ray, flower"]),
-        (["--values", "int4"], ["'int4'", "float32, float16, bfloat16, int8"]),
+        (["--values", "int4"], ["'int4'", "bfloat16, float16, float32, int8"]),
         (["--model", "vgg"], ["'vgg'", "resnet8, resnet10, cnn, mlp"]),
         (["--set", "model.head=top"], ["'top'", "classifier"]),
         (["--preset", "papers"], ["'papers'", "quickstart"]),
@@ -62,7 +62,7 @@ def broken():
             ["unknown.toml"],
             [
                 "train.learning_rate",
-                "batch_size, epochs, loss, lr, metric, momentum, optimiser, weight_decay",
+                "batch_size, epochs, loss, lr, metric, momentum, optimiser, precision, weight_decay",
             ],
         ),
         (["iid.toml", "--alpha", "0.3"], ["data.alpha does nothing with data.partition = iid"]),
