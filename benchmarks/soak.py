@@ -188,7 +188,7 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
 def runs(count: int, folder: Path) -> None:
     """The inner process of `many`: cells that differ by their seed, run and stored by `reproduce`."""
     from fedpurin.reproduce.store import Store
-    from fedpurin.runs.setting import Cell
+    from fedpurin.runs.same_setting import Cell
     from rich.console import Console
 
     from fedpurin.config import Config
