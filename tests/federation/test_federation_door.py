@@ -20,7 +20,6 @@ from fedpurin.federation.keys import load_server_keys, make_keys
 from fedpurin.federation.preflight import check_port_free, check_server, is_loopback, split_address
 from fedpurin.federation.service import Service, free_port
 
-
 HANG_UP = 3  # seconds of patience with those who dribble
 
 

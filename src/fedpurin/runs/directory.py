@@ -137,7 +137,8 @@ class RunDirectory:
 
     def remove_if_nothing_done(self) -> None:
         """A run that failed before its first round was over leaves nothing to continue."""
-        if not (self.path / LOGS[0]).stat().st_size:
+        log = self.path / LOGS[0]
+        if log.is_file() and not log.stat().st_size:
             files.disk.remove(self.path)
 
     # Logs
