@@ -188,11 +188,11 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
 def runs(count: int, folder: Path) -> None:
     """The inner process of `many`: cells that differ by their seed, run and stored by `reproduce`."""
     from fedpurin.reproduce.store import Store
-    from fedpurin.runs.setting import Cell
     from rich.console import Console
 
     from fedpurin.config import Config
     from fedpurin.reproduce.execute import Means, execute, plan
+    from fedpurin.runs.same_setting import Cell
 
     cells = []
     for seed in range(1, count + 1):

@@ -43,14 +43,20 @@ on() { # on MACHINE COMMAND...
     ip netns exec "fed-$machine" "$@"
 }
 
+start() { # start MACHINE LOG COMMAND...: in the background; $! is the command itself
+    machine=$1
+    log=$2
+    shift 2
+    ip netns exec "fed-$machine" "$@" > "$log" 2>&1 &
+}
+
 until_said() { # until_said FILE TEXT: the server must live until then
-    until grep -q "$2" "$1"; do kill -0 "$server" || { cat server.log; exit 1; }; sleep 0.2; done
+    until grep -qs "$2" "$1"; do kill -0 "$server" || { cat server.log; exit 1; }; sleep 0.2; done
 }
 
 "$python" "$here/make_site_data.py" data
 on server $fedpurin federation keys keys --name 10.77.0.1 --sites 2
-on server $fedpurin federation server "$here/config.toml" --rounds 40 --seats 3 --keys keys --out run \
-    > server.log 2>&1 &
+start server server.log $fedpurin federation server "$here/config.toml" --rounds 30 --seats 3 --keys keys --out run
 server=$!
 jobs="$server"
 until_said server.log "listening on"
@@ -58,15 +64,15 @@ until_said server.log "listening on"
 # The control interface is closed: from a site, everything but the fleet paths is 404.
 on a "$python" "$here/knock.py" 10.77.0.1 8443 keys/site-0/ca.pem
 
-on a $fedpurin federation client --keys keys/site-0 --data data/site-a.npz --state state-a > site-a.log 2>&1 &
+start a site-a.log $fedpurin federation client --keys keys/site-0 --data data/site-a.npz --state state-a
 a=$!
-on b $fedpurin federation client --keys keys/site-1 --data data/site-b.npz --state state-b > site-b.log 2>&1 &
+start b site-b.log $fedpurin federation client --keys keys/site-1 --data data/site-b.npz --state state-b
 b=$!
 jobs="$server $a $b"
 
 until_said server.log "round 2: 2 uploads"
 on server $fedpurin federation keys keys --add
-on c $fedpurin federation client --keys keys/site-2 --data data/site-c.npz --state state-c > site-c.log 2>&1 &
+start c site-c.log $fedpurin federation client --keys keys/site-2 --data data/site-c.npz --state state-c
 c=$!
 jobs="$server $a $b $c"
 until_said server.log ": 3 uploads"
@@ -75,7 +81,7 @@ on server $fedpurin federation status run
 # A new key for the first site: its old one is refused, with the new one it goes on with its state.
 on server $fedpurin federation keys keys --new-key 0
 if wait "$a"; then echo "the old key was accepted"; exit 1; fi
-on a $fedpurin federation client --keys keys/site-0-2 --data data/site-a.npz --state state-a > site-a2.log 2>&1 &
+start a site-a2.log $fedpurin federation client --keys keys/site-0-2 --data data/site-a.npz --state state-a
 a=$!
 jobs="$server $a $b $c"
 until_said site-a2.log ": trained"

@@ -107,17 +107,17 @@ class Job:
         seed = key(self.config.run.model_seed_used, "initial model", client)
         name, given = self.config.model.name, self.given
         if name != PYTHON:
-            model = models.build(name, self.shape, self._outputs, seed)
+            model = models.build(name, self.shape, self.outputs, seed)
         elif given is None or given.model is None:
             raise only_from_python("model.name")
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                model = given.build_model(self.shape, self._outputs)
+                model = given.build_model(self.shape, self.outputs)
         return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     @property
-    def _outputs(self) -> int:
+    def outputs(self) -> int:
         """Classes, or numbers of a target."""
         return self._given_clients.outputs if self._given_clients else len(self.class_names)
 

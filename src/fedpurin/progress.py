@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,9 @@ class NotebookProgress(RunProgress):
         self.handle: Any = None
 
     def _open(self, t: int) -> None:
-        from IPython.display import HTML, display
-
-        self.show, self.completed = HTML, float(t)
-        self.handle = display(HTML(self._line("starting")), display_id=True)
+        screen: Any = import_module("IPython.display")  # some versions have types, some have not
+        self.show, self.completed = screen.HTML, float(t)
+        self.handle = screen.display(self.show(self._line("starting")), display_id=True)
 
     def _line(self, said: str) -> str:
         bar = f'<progress value="{self.completed:g}" max="{self.rounds}" style="width:12em"></progress>'

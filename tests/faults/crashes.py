@@ -25,6 +25,7 @@ from tiny import tiny_config
 
 MOST_IN_A_ROW = 6  # faults of one run before it may end in peace
 STOPPED = 130
+RAYS_WORDS = "*** SIGTERM received"
 
 
 @dataclass
@@ -164,6 +165,9 @@ def signals(arena: Arena, number: signal.Signals, count: int, until: float) -> F
                 assert not (arena.path / "config.toml").exists(), victim.said()
                 fault.see("ended before there was a run")
                 continue
+            if arena.engine == "ray" and victim.code == -signal.SIGABRT and RAYS_WORDS in victim.said():
+                fault.see("aborted by Ray, which has SIGTERM to itself while it starts")
+                continue
             assert victim.code == STOPPED, f"exit code {victim.code}: {victim.said()}"
             assert "Traceback" not in victim.said(), victim.said()
             assert "stopped" in victim.said(), victim.said()
@@ -272,9 +276,6 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
             flip(file, arena.draw)
             said = "".join(arena.go_on().split())  # lines are broken anywhere
             fault.struck += 1
-            if file.name == "checkpoint.json" and "isdamaged" not in said:
-                fault.see("in a word that a checkpoint of version 0.1 does not have: ignored")
-                continue
             assert f"{kept[-1].name}isdamaged" in said, said
             assert f"goingonafterround{int(kept[-2].name[-5:])}" in said, said
             fault.see("found; went on from the one before, and said so")

@@ -182,7 +182,7 @@ class PowerCut(FaultyDisk):
             def undo() -> None:
                 os.replace(new, old)
                 if kept is not None:
-                    os.replace(kept, new)
+                    shutil.move(kept, new)  # perhaps from another file system
 
             self.names.append((new.parent, undo))
         super().rename(old, new)
@@ -197,7 +197,7 @@ class PowerCut(FaultyDisk):
             kept = self._keep(path)
             assert kept is not None
             self.contents = {p: c for p, c in self.contents.items() if not p.is_relative_to(path)}
-            self.names.append((path.parent, lambda: os.replace(kept, path)))
+            self.names.append((path.parent, lambda: shutil.move(kept, path)))
         super().remove(path)
 
     def _keep(self, path: Path) -> Path | None:

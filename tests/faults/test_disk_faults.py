@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import assert_nothing_half_written
+from checks import LOGS, assert_nothing_half_written
 from faulty_disk import FAULTS, CountingDisk
 from sweep import Sweep, begin_or_go_on, on, places, short_config
+
+from fedpurin.runs.checkpoints import DAMAGED, read_checkpoint
 
 SECOND = 7  # seed of the second faults
 
@@ -102,3 +104,20 @@ def test_a_half_file_under_its_final_name_would_be_seen(sweep: Sweep, tmp_path: 
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(Exception, match=r".+"):
         assert_nothing_half_written(tmp_path / "run")
+
+
+def test_every_single_bit_of_a_checkpoint_counts(sweep: Sweep) -> None:
+    """All bits of its description, one of every byte of its tensors."""
+    run = sweep.undisturbed
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    logs = {name: run / name for name in LOGS}
+    read_checkpoint(newest, logs)
+    for file in sorted(newest.iterdir()):
+        sound = file.read_bytes()
+        for at in range(0, 8 * len(sound), 1 if file.suffix == ".json" else 8):
+            changed = bytearray(sound)
+            changed[at // 8] ^= 1 << at % 8
+            file.write_bytes(changed)
+            with pytest.raises(DAMAGED):
+                read_checkpoint(newest, logs)
+        file.write_bytes(sound)

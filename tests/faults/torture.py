@@ -29,7 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])  # Flower's
-os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray's spelling): where others are busy, 15 means never
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - where others are busy, 15 means never
 
 import torch  # noqa: E402
 from crashes import (  # noqa: E402
@@ -43,6 +43,7 @@ from crashes import (  # noqa: E402
     signals,
 )
 from faulty_disk import FAULTS  # noqa: E402
+from races import readers, two_queues, two_resumes, two_runs  # noqa: E402
 from sweep import COMPLETE, Sweep, begin_or_go_on, places, short_config  # noqa: E402
 
 from fedpurin.stopping import stoppable  # noqa: E402
@@ -72,6 +73,10 @@ def torture(folder: Path, clock: Clock, seed: int, engines: list[str]) -> Iterat
     yield flipped_bits(inline, clock.at_least(30), clock.until(0.03))
     yield read_only(inline, clock.at_least(30), clock.until(0.03))
     yield kills(inline, clock.at_least(100), clock.until(0.05))
+    yield two_runs(inline, clock.at_least(20), clock.until(0.01))
+    yield two_resumes(inline, clock.at_least(20), clock.until(0.01))
+    yield readers(inline, clock.at_least(60), clock.until(0.01))
+    yield two_queues(folder / "queues", clock.at_least(10))
     if why := cannot_mount():
         if os.environ.get("CI") == "true":
             raise AssertionError(why)

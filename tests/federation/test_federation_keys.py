@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -12,8 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedpurin.engines.flower.roster import Roster, node_key_bytes
-from fedpurin.errors import ConfigError
-from fedpurin.federation import certificates
+from fedpurin.errors import ConfigError, EngineError
+from fedpurin.federation import certificates, members
 from fedpurin.federation import keys as k
 
 
@@ -167,3 +168,39 @@ def test_a_roster_sees_changes_while_it_is_in_use(two: Path) -> None:
     assert sorted(roster.clients().values()) == [1]
     k.add_site(two)
     assert sorted(roster.clients().values()) == [1, 2]
+
+
+class Link:
+    """A SuperLink that is away now and then."""
+
+    def __init__(self) -> None:
+        self.away, self.known = False, set[str]()
+
+    def register(self, files: list[Path]) -> None:
+        if self.away:
+            raise EngineError("Connection to the SuperLink is unavailable")
+        self.known |= {file.read_text() for file in files}
+
+    def unregister(self, key: str) -> None:
+        self.known.remove(key)
+
+
+def test_flower_is_told_of_members_also_where_it_was_away(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "AGAIN_SECONDS", 0.0)
+    link: Any = Link()
+    membership = members.Membership(link, k.load_server_keys(two))
+    k.add_site(two)
+    k.revoke_site(two, 0)
+    link.away = True
+    (line,) = membership.tend()
+    assert "another try in" in line
+    link.away = False
+    assert membership.tend() == [
+        "a new key of client 2 is accepted",
+        "an old key of client 0 is refused from now on",
+    ]
+    assert link.known == {file.read_text() for file in k.load_server_keys(two).public_keys().values()}
+    assert membership.tend() == []
+    link.away = True
+    with pytest.raises(EngineError):  # a server does not begin without its sites
+        members.Membership(link, k.load_server_keys(two))

@@ -209,6 +209,13 @@ def test_the_control_interface_is_closed_to_other_accounts(place: Place, server:
         assert stat.S_IMODE(door.stat().st_mode) == 0o600
 
 
+def test_what_the_sites_sent_is_closed_to_other_accounts(place: Place, server: Typed) -> None:
+    """Flower's database has default permissions: the folders keep others out."""
+    assert (place.folder / "run/federation/superlink.db").exists()
+    for folder in ("run", "run/federation"):
+        assert stat.S_IMODE((place.folder / folder).stat().st_mode) == 0o700
+
+
 def processes_of(owner: Typed, program: str, *, guard: bool) -> list[int]:
     """The processes that a command has started, by what they run; or the guards before them."""
     found = []

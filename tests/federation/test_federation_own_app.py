@@ -1,8 +1,12 @@
-"""FedPURIN inside a Flower app: the example app on a grid without processes."""
+"""FedPURIN inside a Flower app: the example app on a grid without processes, and between real ones."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +15,10 @@ import torch
 pytest.importorskip("flwr")
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from in_flower import task
+from in_flower.client_app import app
 
-from examples.flower_app import task
-from examples.flower_app.client_app import app
+from fedpurin.federation.service import Service, flower_environment, free_port, program, wait_healthy
 from fedpurin.flower import FedPURINStrategy, FlowerClient
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # Flower sets these in a task
@@ -74,3 +79,31 @@ def test_a_message_of_another_strategy_is_refused() -> None:
     message = Message(RecordDict(), dst_node_id=70, message_type="train")
     with pytest.raises(Exception, match="does the server use FedPURINStrategy"):
         FlowerClient(message, Grid(1).contexts[70], task.make_model)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nothing_left")
+def test_the_example_app_between_real_processes(tmp_path: Path) -> None:
+    """As Flower's users do it: a SuperLink, three SuperNodes, `flwr run`. Only the app's folder is sent."""
+    example = Path(task.__file__).parents[1]
+    env = flower_environment(tmp_path / "home")
+    link = f"127.0.0.1:{free_port()}"
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(f'[superlink.link]\naddress = "{link}"\ninsecure = true\n')
+    start = [program("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", link.split(":")[1]]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Service("the SuperLink", start, log=tmp_path / "link.log", env=env))
+        wait_healthy(server, f"http://{link}/health", timeout=180)
+        for client in range(3):
+            node = [program("flower-supernode"), "--insecure", "--superlink", link, "--host", "127.0.0.1"]
+            node += ["--port", str(free_port()), "--node-config", f"partition-id={client} num-partitions=3"]
+            log = tmp_path / f"node-{client}.log"
+            stack.enter_context(Service(f"SuperNode {client}", node, log=log, env=env))
+        command = [program("flwr"), "run", str(example), "link", "--stream", "--run-config", "rounds=2"]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    told = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+    assert done.returncode == 0, told
+    assert told.count("Received 3 results and 0 failures") == 4, told  # training, evaluation
+    accuracy = [float(value) for value in re.findall(r"'accuracy': '?([\d.e-]+)", told)]
+    assert accuracy, told
+    assert accuracy[-1] > 0.2  # ten classes, two rounds

@@ -235,3 +235,20 @@ def test_the_learning_rate_fades_from_round_to_round() -> None:
         steps.append(state["memory.offset"])
     assert steps[0].abs().max() > 0.01
     torch.testing.assert_close(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_a_client_that_knows_its_classes_starts_with_their_shares_in_its_biases() -> None:
+    """Client 2 has 20 samples, of which the classes have 7, 7 and 6; one more of each keeps shares from 0."""
+    fed = Federation(tiny_job("fedfrugal", method__prior=1.0))
+    fed.round(1)
+    spans = {layer.name: (at, layer.size) for layer, at in fed.job.selection.spans()}
+    at, size = spans["4.bias"]
+    b0 = fed.job.common_start()
+    shares = torch.tensor([8, 8, 7]) / 23
+    for t in (2, 3):
+        initial = fed.states[2]["memory.initial"]
+        expected = b0.clone()
+        expected[at : at + size] += shares.log()
+        torch.testing.assert_close(initial, expected, rtol=0, atol=ROUNDING)
+        assert torch.equal(fed.states[1]["memory.change"], fed.states[2]["memory.change"])
+        fed.round(t)

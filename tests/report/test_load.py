@@ -126,7 +126,7 @@ def test_a_comparison_directory_stands_for_its_runs(comparison: Path, tmp_path: 
         ("clients.json", "[]", "should hold a JSON object"),
         ("result.json", '{"method"', "result.json is not valid JSON"),
         ("metrics.jsonl", 'nonsense\n{"round": 1}\n', "line 1 is not JSON"),
-        ("metrics.jsonl", '{"round": 0}\n', "round is 0, not a whole number from 1"),
+        ("metrics.jsonl", '{"round": 0}\n', "line 1.round is 0, not a whole number from 1"),
         ("metrics.jsonl", '{"round": 1, "clients": [8], "trained": {"accuracy": [1]}}\n', r"in 0\.\.7"),
         (
             "metrics.jsonl",
@@ -136,9 +136,32 @@ def test_a_comparison_directory_stands_for_its_runs(comparison: Path, tmp_path: 
         (
             "metrics.jsonl",
             '{"round": 1, "clients": [0, 1], "collaborators": [[]]}\n',
-            "1 lists of collaborators, 2 clients",
+            "1 lists of collaborators",
         ),
-        ("ledger.jsonl", '{"round": 1}\n', "not a message"),
+        ("metrics.jsonl", '{"round": 1, "clients": [0], "overlap": [[1, 1]]}\n', "no table of 1 x 1 clients"),
+        ("metrics.jsonl", '{"round": 99}\n', "a line is of round 99, the run has"),
+        (
+            "metrics.jsonl",
+            '{"round": 1, "trained": {"accuracy": ["a"]}}\n',
+            r"accuracy\[0\] is 'a', not a num",
+        ),
+        ("metrics.jsonl", '{"round": 1, "seconds": 4}\n', "line 1.seconds is 4, not a table"),
+        ("clients.json", '{"train_samples": 7}', "it.train_samples is 7, not a list"),
+        ("clients.json", '{"train_counts": [[1e999]]}', r"train_counts\[0\]\[0\] is inf, not a whole number"),
+        ("result.json", '{"dataset": "a", "rounds": 1}', "it has no accuracy"),
+        ("layout.json", '{"layers": [3]}', r"layers\[0\] is 3, not a table"),
+        ("config.toml", "run = 7", "it.run is 7, not a table"),
+        ("ledger.jsonl", '{"round": 1}\n', "not a message: it has no client"),
+        (
+            "ledger.jsonl",
+            '{"round": 1, "client": 0, "direction": "off", "bytes": {}}\n',
+            "direction is 'off'",
+        ),
+        (
+            "ledger.jsonl",
+            '{"round": 1, "client": -1, "direction": "up", "bytes": {}}\n',
+            "whole number from 0",
+        ),
         ("ledger.jsonl", '{"round": 1, "client": 99, "direction": "up", "bytes": {}}\n', "client ids"),
     ],
 )

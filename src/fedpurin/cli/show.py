@@ -10,8 +10,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from fedpurin.report.measure import Measure, measure_of
 from fedpurin.runs.run import Run, find_runs, load_run
-from fedpurin.runs.same_setting import differences, labels, setting_key, setting_of
+from fedpurin.runs.same_setting import differences, labels, own_name, setting_key, setting_of
 
 TITLE = ("data.dataset", "data.alpha", "run.clients", "run.rounds")  # unless the rows differ in it
 
@@ -24,12 +25,15 @@ def results_table(paths: Sequence[Path]) -> Table:
         groups.setdefault(setting_key(run.config), []).append(run)
     firsts = [runs[0] for runs in groups.values()]
     apart = differences([run.config for run in firsts])
+    measure = measure_of(run.config for run in firsts)
     seeds = max(len(runs) for runs in groups.values())
     validated = any("by_validation" in run.summary for runs in groups.values() for run in runs)
     table = Table(
         box=box.SIMPLE_HEAD,
         title=_title(firsts[0], apart) + (f", {seeds} seeds" if seeds > 1 else ""),
-        caption=CAPTION + (VALIDATED if validated else ""),
+        caption=measure.words(
+            CAPTION.format(" in %" if measure.share else "") + (VALIDATED if validated else "")
+        ),
         caption_justify="left",
     )
     table.add_column("method", no_wrap=True)
@@ -42,7 +46,7 @@ def results_table(paths: Sequence[Path]) -> Table:
     named = labels([run.config for run in firsts], always=always)
     for label, runs in zip(named, groups.values(), strict=True):
         unfinished = "" if all(run.complete for run in runs) else " (unfinished)"
-        table.add_row(label + unfinished, *_cells([run.summary for run in runs], validated))
+        table.add_row(label + unfinished, *_cells([run.summary for run in runs], validated, measure))
     return table
 
 
@@ -56,7 +60,7 @@ def _title(run: Run, apart: Sequence[str]) -> str:
     """What all rows have in common."""
     summary = run.summary
     texts = (
-        summary["dataset"],
+        own_name(summary["dataset"], "data"),
         f"alpha {summary['alpha']}",
         f"{run.clients} clients",
         f"{summary['rounds']} rounds",
@@ -68,7 +72,7 @@ def _title(run: Run, apart: Sequence[str]) -> str:
 
 
 CAPTION = (
-    "Mean accuracy over clients in %, last round. trained: after local training;\n"
+    "Mean accuracy over clients{}, last round. trained: after local training;\n"
     "upload: the model as sent; merged: after the next download, before any further\n"
     "training; worst: the worst client's merged. MiB per client and round, as really sent.\n"
     "* best round of upload, picked on test data as the paper does"
@@ -79,17 +83,22 @@ VALIDATED = (
 )
 
 
-def _cells(summaries: list[dict[str, Any]], validated: bool) -> list[str]:
+def _cells(summaries: list[dict[str, Any]], validated: bool, measure: Measure) -> list[str]:
+    scale, digits = measure.scale, 1 if measure.share else 3
+
     def accuracy(moment: str, key: str) -> str:
-        return _spread([100 * a for s in summaries if (a := s["accuracy"][moment][key]) is not None], 1)
+        return _spread(
+            [scale * a for s in summaries if (a := s["accuracy"][moment][key]) is not None], digits
+        )
 
     def mib(direction: str) -> str:
-        return _spread([s["mib_per_client_round"][direction] for s in summaries], 3)
+        values = [s["mib_per_client_round"][direction] for s in summaries]
+        return _spread(values, 6 if 0 < max(values) < 0.01 else 3)
 
-    chosen = [100 * s["by_validation"]["accuracy"] for s in summaries if "by_validation" in s]
+    chosen = [scale * s["by_validation"]["accuracy"] for s in summaries if "by_validation" in s]
     return [
         accuracy("upload", "best"),
-        *([_spread(chosen, 1)] if validated else []),
+        *([_spread(chosen, digits)] if validated else []),
         *(accuracy(moment, "last") for moment in ("trained", "upload", "merged")),
         accuracy("merged", "worst_client"),
         mib("up"),

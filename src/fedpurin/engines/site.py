@@ -134,6 +134,9 @@ class Site:
     def work(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Work:
         clock = Stopwatch()
         weights_D, memory, merged_round, merged = self._receive(client, t, reply, state, data, clock)
+        if not int(state["round"]) and self.job.task.classifies and data.train_y.dim() == 1:
+            counts = torch.bincount(data.train_y.cpu(), minlength=self.job.outputs)
+            memory = self.method.know(memory, self.selection, counts[None].float())
         start_nD = self.method.start(weights_D[None], self.selection, memory)
         self._load(start_nD[0], state)
         order_seed = self.config.run.order_seed_used

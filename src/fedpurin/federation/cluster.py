@@ -115,7 +115,7 @@ class SuperLink:
         ca = "" if self.keys is None else str(self.keys.path("ca.pem").resolve())
         return {"address": self.address, "ca": ca, "secret": str(self.folder / "secret")}
 
-    def wait(self, timeout: float = 180.0) -> None:
+    def wait(self, timeout: float = 600.0) -> None:
         through = self.network.socket if self.network else None
         scheme, ca = ("http", None) if self.keys is None else ("https", self.keys.path("ca.pem"))
         wait_healthy(

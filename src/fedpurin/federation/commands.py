@@ -221,6 +221,7 @@ def _prepare_run(
         raise ConfigError(f"the split has {job.config.run.clients} clients, but the federation {seats} seats")
     check_ready(job, device="cpu")  # the sites compute, each on its own machine
     RunDirectory.create(out, job).close()
+    out.chmod(0o700)  # checkpoints hold what the sites sent; other accounts of this machine need not see it
     return job
 
 

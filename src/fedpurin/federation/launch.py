@@ -41,6 +41,7 @@ def alone(run_path: Path) -> Iterator[None]:
     """One command at a time runs the federation of a run directory: two would mix up its processes' files."""
     folder = federation_folder(run_path)
     make_folders(folder)
+    folder.chmod(0o700)  # Flower's database holds what the sites sent, and the tokens of its tasks
     lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
     try:
         lock.acquire()

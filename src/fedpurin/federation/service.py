@@ -175,7 +175,7 @@ def wait_healthy(
     *,
     ca: Path | None = None,
     through: Path | None = None,
-    timeout: float = 180.0,
+    timeout: float = 600.0,
 ) -> None:
     """Wait until `url` answers 200. Raises EngineError when the process ends first or time is up."""
     context = ssl.create_default_context(cafile=str(ca)) if ca else None

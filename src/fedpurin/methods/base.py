@@ -108,6 +108,13 @@ class Method(Generic[M, S]):
         """What n clients remember, as it is before the first round; `start_nD`: their initial models."""
         raise NotImplementedError
 
+    def know(self, memory: M, selection: Selection, counts_nc: Tensor) -> M:
+        """Before its first training a client looks at its labels: samples of each class, [n, classes].
+
+        Called where each sample has one class.
+        """
+        return memory
+
     def server(self, selection: Selection, clients: int, start_d: Tensor) -> S:
         """What the server keeps, as it is before the first round; `start_d`: where all clients start."""
         raise NotImplementedError

@@ -87,6 +87,9 @@ class FedFrugal(Method[Offsets, Common]):
     tail: int = setting(1, "last epochs whose iterates are averaged; 0: the last iterate", least=0)
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
+    prior: float = setting(
+        0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
+    )
     fade: float = setting(
         1.0, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1
     )
@@ -104,6 +107,17 @@ class FedFrugal(Method[Offsets, Common]):
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)
         return Offsets(initial_nd, *(torch.zeros_like(initial_nd) for _ in range(3)))
+
+    def know(self, memory: Offsets, selection: Selection, counts_nc: Tensor) -> Offsets:
+        """This client's b0: to the classifier's biases comes the logarithm of its share of each class."""
+        if not self.prior:
+            return memory
+        initial_nd = memory.initial.clone()
+        shares_nc = (counts_nc + 1) / (counts_nc + 1).sum(1, keepdim=True)
+        for layer, at in selection.spans():
+            if layer.kind == "head" and layer.shape == counts_nc.shape[1:]:
+                initial_nd[:, at : at + layer.size] += self.prior * shares_nc.log()
+        return Offsets(initial_nd, memory.change, memory.residual, memory.offset)
 
     def server(self, selection: Selection, clients: int, start_d: Tensor) -> Common:
         zeros = torch.zeros_like(start_d)

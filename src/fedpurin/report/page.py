@@ -17,11 +17,12 @@ from fedpurin.report.chart import Chart, Control, Missing, View
 from fedpurin.report.charts import all_charts
 from fedpurin.report.extras import need_jinja, need_plotly
 from fedpurin.report.plotly_theme import template
-from fedpurin.report.run_groups import Group, focus, group_runs, last_name
+from fedpurin.report.run_groups import Group, focus, group_runs, last_name, measured_as
 from fedpurin.report.series import moment_control, moments_of
 from fedpurin.report.style import MOMENT_LABELS, look
 from fedpurin.report.summary import cards, results
 from fedpurin.runs.run import Run, find_runs, load_run
+from fedpurin.runs.same_setting import own_name
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_NOTICES = 5
@@ -98,9 +99,12 @@ def build_page(
 ) -> str:
     named = labels or {}
     groups = [replace(g, label=named.get(g.runs[0].path, g.label)) for g in group_runs(runs)]
+    words = measured_as(groups).words
     built = [(definition, definition.build(groups)) for definition in all_charts()]
-    sections = [_section(d.id, d.title, chart) for d, chart in built if isinstance(chart, Chart)]
-    missing = [(d.title, chart.reason) for d, chart in built if isinstance(chart, Missing) and chart.listed]
+    sections = [_section(d.id, words(d.title), chart) for d, chart in built if isinstance(chart, Chart)]
+    missing = [
+        (words(d.title), chart.reason) for d, chart in built if isinstance(chart, Missing) and chart.listed
+    ]
     moments = moments_of(groups)
     jinja = need_jinja()
     environment = jinja.Environment(
@@ -115,7 +119,8 @@ def build_page(
         title=title or _title(groups),
         subtitle=_subtitle(groups),
         notices=_notices(runs, skipped),
-        moment=moment_control(moments),
+        moment=moment_control(moments, groups),
+        measure=measured_as(groups).name,
         summaries=[(m, cards(groups, m), results(groups, m)) for m in moments or ["upload"]],
         last_rounds=last_name(groups),
         validated=any(group.validated for group in groups),
@@ -149,8 +154,8 @@ def _title(groups: Sequence[Group]) -> str:
 
 def _subtitle(groups: Sequence[Group]) -> str:
     runs = [group.runs[0] for group in groups]
-    data = dict.fromkeys(str(run.setting("data", "dataset", "unknown data")) for run in runs)
-    models = dict.fromkeys(str(run.setting("model", "name", "unknown model")) for run in runs)
+    data = dict.fromkeys(own_name(run.setting("data", "dataset", "unknown data"), "data") for run in runs)
+    models = dict.fromkeys(own_name(run.setting("model", "name", "unknown model"), "model") for run in runs)
     return " · ".join(", ".join(names) for names in (data, models, [group.label for group in groups]))
 
 

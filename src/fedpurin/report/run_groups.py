@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpurin.report.measure import Measure, measure_of
 from fedpurin.report.style import look, table_place
 from fedpurin.runs.run import LAST_ROUNDS, MOMENTS, Floats, Run, row_means
 from fedpurin.runs.same_setting import describe_setting, differences, setting_key, setting_of
@@ -94,6 +95,10 @@ class Group:
         values = [run.summary.get("mib_per_client_round", {}).get(key) for run in self.runs]
         recorded = [value for value in values if value is not None]
         return float(np.mean(recorded)) if recorded else 0.0
+
+
+def measured_as(groups: Iterable[Group]) -> Measure:
+    return measure_of(run.config for group in groups for run in group.runs)
 
 
 def last_window(rounds: int) -> int:

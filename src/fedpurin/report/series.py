@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedpurin.report.chart import Control
 from fedpurin.report.marks import Axis, Line, Numbers
-from fedpurin.report.run_groups import Group, comparable, last_window, standing_in
+from fedpurin.report.run_groups import Group, comparable, last_window, measured_as, standing_in
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.runs.run import MIB, SECTIONS, Floats, Run
 from fedpurin.runs.traffic import cumulative_mib
@@ -37,8 +37,9 @@ def moments_of(groups: Sequence[Group]) -> list[str]:
     return [moment for moment in order if any(run.measured(moment) for run in runs)]
 
 
-def moment_control(moments: Sequence[str]) -> Control:
-    return Control("moment", "Accuracy", {moment: MOMENT_LABELS[moment] for moment in moments})
+def moment_control(moments: Sequence[str], groups: Sequence[Group]) -> Control:
+    label = measured_as(groups).words("Accuracy")
+    return Control("moment", label, {moment: MOMENT_LABELS[moment] for moment in moments})
 
 
 def group_line(group: Group, x: Numbers, y: Numbers, hover: str, custom: Numbers | None = None) -> Line:
@@ -56,12 +57,12 @@ def method_control(groups: Sequence[Group]) -> Control:
 
 @dataclass(frozen=True)
 class Gains:
-    """Gain of one group's clients over the same clients in Separate, in percentage points."""
+    """Gain of one group's clients over the same clients in Separate; of a share, in percentage points."""
 
     group: Group
     gain_n: Floats
-    own_n: Floats  # accuracy with the method
-    alone_n: Floats  # accuracy in Separate
+    own_n: Floats  # the measure with the method
+    alone_n: Floats  # and in Separate
     client_n: NDArray[np.int64]
     seed_n: NDArray[np.int64]
 
@@ -80,7 +81,9 @@ def gains(groups: Sequence[Group], moment: str) -> list[Gains]:
         parts = [part for run, other in pairs if (part := _gain(run, other, moment)) is not None]
         if parts:
             own, without, client, seed = (np.concatenate(column) for column in zip(*parts, strict=True))
-            rows.append(Gains(group, 100 * (own - without), own, without, client, seed))
+            rows.append(
+                Gains(group, measured_as([group]).scale * (own - without), own, without, client, seed)
+            )
     return rows
 
 

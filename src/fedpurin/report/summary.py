@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.chart import Column, Row, Table
-from fedpurin.report.run_groups import Group, find, focus, last_name, rivals, tasks
+from fedpurin.report.measure import Measure
+from fedpurin.report.run_groups import Group, find, focus, last_name, measured_as, rivals, tasks
 from fedpurin.report.series import gains
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import duration, mib, percent, points
-from fedpurin.runs.same_setting import setting_of
+from fedpurin.report.units import duration, mib
+from fedpurin.runs.same_setting import own_name, setting_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def _setting_card(groups: Sequence[Group]) -> Card:
 
 def _data(config: dict[str, Any]) -> str:
     counts = setting_of(config)
-    name, alpha = str(counts.get("data.dataset", "unknown data")), counts.get("data.alpha")
+    name = own_name(counts.get("data.dataset", "unknown data"), "data")
+    alpha = counts.get("data.alpha")
     return name if alpha is None else f"{name}, alpha {alpha}"
 
 
@@ -59,22 +61,24 @@ def _span(values: list[int]) -> str:
 def _accuracy_cards(groups: Sequence[Group], moment: str) -> list[Card]:
     measured = [group for group in groups if not np.isnan(group.last_mean(moment))]
     if not measured:
-        return [Card("Accuracy", "not measured", "metrics were switched off")]
+        return [Card(measured_as(groups).words("Accuracy"), "not measured", "metrics were switched off")]
     centre = focus(measured)
-    best = percent(_mean(centre.summary(moment, "best")))
+    measure = measured_as(groups)
+    best = measure.text(_mean(centre.summary(moment, "best")))
     rounds = f"mean of the last {centre.window} rounds" if centre.window > 1 else "the last round"
-    shown = percent(centre.last_mean(moment))
+    shown = measure.text(centre.last_mean(moment))
     explanation = f"{rounds}; best {best}, picked on test data"
     if centre.validated:
-        explanation += f"; {percent(_mean(centre.validated))} by validation"
+        explanation += f"; {measure.text(_mean(centre.validated))} by validation"
     shown_cards = [Card(f"{centre.label}, {MOMENT_LABELS[moment]}", shown, explanation)]
     top = max(rivals(centre, measured), key=lambda group: group.last_mean(moment))
     if top is not centre:
-        shown_cards.append(Card("Highest", percent(top.last_mean(moment)), f"{top.label}, {rounds}"))
+        shown_cards.append(Card("Highest", measure.text(top.last_mean(moment)), f"{top.label}, {rounds}"))
     row = next((row for row in gains(groups, moment) if row.group is centre), None)
     if row is not None:
         people = f"{len(row.gain_n) - row.hurt} of {len(row.gain_n)} clients gain or stay, {row.hurt} lose"
-        shown_cards.append(Card(f"{centre.label} against Separate", points(float(row.gain_n.mean())), people))
+        gain = measure.gain(float(row.gain_n.mean()))
+        shown_cards.append(Card(f"{centre.label} against Separate", gain, people))
     return shown_cards
 
 
@@ -90,18 +94,21 @@ def _cost_card(groups: Sequence[Group]) -> Card:
 
 
 def results(groups: Sequence[Group], moment: str) -> Table:
+    measure = measured_as(groups)
     columns = [
         Column("best", "Best *", "highest round mean; picked on test data"),
         Column("best_round", "in round", "the round of the best"),
-        Column("validated", "By validation", VALIDATED),
+        Column("validated", "By validation", measure.words(VALIDATED)),
         Column("last", "Last", "mean over clients in the last round"),
         Column(
             "last_rounds",
             last_name(groups),
             "mean of the last ten rounds, or of the last third of a short run",
         ),
-        Column("worst_client", "Worst client", "lowest client accuracy in the last round"),
-        Column("gain", "vs. Separate", "mean gain of a client, percentage points"),
+        Column("worst_client", "Worst client", measure.words("lowest client accuracy in the last round")),
+        Column(
+            "gain", "vs. Separate", "mean gain of a client" + (", percentage points" if measure.share else "")
+        ),
         Column("hurt", "Hurt", "clients that do better alone"),
         Column("up", "MiB ↑", "up, per client and round, every byte"),
         Column("down", "MiB ↓", "down, per client and round, every byte"),
@@ -116,7 +123,7 @@ def results(groups: Sequence[Group], moment: str) -> Table:
         cells = _cells(group, groups, moment)
         rows.append(Row(group.method, _label(group, groups), group.color, cells, best))
     counts = {len(group.runs) for group in groups}
-    caption = f"Accuracy {MOMENT_LABELS[moment]}, in percent"
+    caption = measure.words(f"Accuracy {MOMENT_LABELS[moment]}") + (", in percent" if measure.share else "")
     if max(counts) > 1:
         caption += f"; mean ± standard deviation over {counts.pop() if len(counts) == 1 else 'the'} seeds"
     return Table(
@@ -134,12 +141,13 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
 
 
 def _cells(group: Group, groups: Sequence[Group], moment: str) -> dict[str, str]:
-    cells = {key: _percent_spread(_values(group, moment, key)) for key in RANKED}
+    measure = measured_as([group])
+    cells = {key: _spread(_values(group, moment, key), measure) for key in RANKED}
     rounds = group.summary(moment, "best_round")
     cells["best_round"] = str(int(rounds[0])) if len(rounds) == 1 else ""
     gain = next((entry for entry in gains(groups, moment) if entry.group is group), None)
     if gain is not None:
-        cells["gain"] = f"{gain.gain_n.mean():+.1f}".replace("-", "−")
+        cells["gain"] = f"{gain.gain_n.mean():+.{1 if measure.share else 3}f}".replace("-", "−")
         cells["hurt"] = f"{gain.hurt} of {len(gain.gain_n)}"
     for key in ("up", "down", "up_paper", "down_paper"):
         value = group.mib(key)
@@ -154,12 +162,12 @@ def _values(group: Group, moment: str, key: str) -> list[float]:
     return group.last_means(moment) if key == "last_rounds" else group.summary(moment, key)
 
 
-def _percent_spread(values: list[float]) -> str:
-    """Percent, with the sample standard deviation when there are several seeds."""
+def _spread(values: list[float], measure: Measure) -> str:
+    """The mean, with the sample standard deviation when there are several seeds."""
     if not values:
         return ""
-    text = f"{100 * _mean(values):.2f}"
-    return text + (f" ± {100 * np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
+    text = measure.cell(_mean(values))
+    return text + (f" ± {measure.cell(float(np.std(values, ddof=1)))}" if len(values) > 1 else "")
 
 
 def _top(cluster: Sequence[Group], moment: str, key: str) -> str | None:

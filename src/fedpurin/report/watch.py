@@ -15,8 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedpurin.errors import RunError
+from fedpurin.report.measure import Measure, measure_of
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import duration, mib, percent
+from fedpurin.report.units import duration, mib
 from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.reading import measurements
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
@@ -61,6 +62,7 @@ class Progress:
     method: str
     planned: int
     clients: int
+    measure: Measure = Measure("accuracy", share=True)
     rounds: int = 0
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -94,7 +96,7 @@ class Progress:
         """One line for logs and pipes."""
         parts = [f"round {self.rounds}/{self.planned}"]
         parts += [
-            f"{MOMENT_LABELS[moment]} {percent(value)}"
+            f"{MOMENT_LABELS[moment]} {self.measure.text(value)}"
             for moment in ("upload", "merged")
             if (value := self.latest(moment)) is not None
         ]
@@ -168,7 +170,11 @@ class Follower:
         if not isinstance(run, dict):
             raise RunError(f"{self.path / 'config.toml'} has no section [run]")
         self.progress = Progress(
-            self.path, str(run.get("method", "run")), int(run.get("rounds", 0)), int(run.get("clients", 0))
+            self.path,
+            str(run.get("method", "run")),
+            int(run.get("rounds", 0)),
+            int(run.get("clients", 0)),
+            measure_of([config]),
         )
         self.metrics, self.ledger = Tail(self.path / "metrics.jsonl"), Tail(self.path / "ledger.jsonl")
         self.heard = self.clock()
@@ -202,7 +208,7 @@ class Follower:
             curve = state.curves.get(moment)
             if curve:
                 values = [curve[t] for t in sorted(curve)]
-                table.add_row(SHOWN[moment], f"{percent(values[-1])}  {sparkline(values)}")
+                table.add_row(SHOWN[moment], f"{state.measure.text(values[-1])}  {sparkline(values)}")
         table.add_row("traffic", f"{mib(state.mib_per_client())} per client, both ways")
         left = state.seconds_left()
         if left is not None:

@@ -46,6 +46,11 @@ def method_settings(method: str) -> frozenset[str] | None:
     return None if kind is None else frozenset(field.name for field in fields(kind))
 
 
+def own_name(name: object, what: str) -> str:
+    """ "own data", "own model" for an object that came from Python and has no name; else the name."""
+    return f"own {what}" if name in ("own", PYTHON) else str(name)
+
+
 def method_label(method: str) -> str:
     return str(getattr(_method(method), "label", "") or method)
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
 from fedpurin.report.marks import Axis, Band, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, find, focus, tasks
+from fedpurin.report.run_groups import Group, find, focus, measured_as, tasks
 from fedpurin.report.series import NO_ACCURACY, group_line, moment_control, moments_of, round_axis
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import percent, points
 from fedpurin.runs.run import Floats
 
 FEW_LINES = 3  # so many bands can be told apart
@@ -32,22 +31,23 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
     note = f"The band spans the {LOW}th to the {HIGH}th percentile of clients"
     note += ", all seeds together." if any(len(group.runs) > 1 for group in groups) else "."
-    controls = [moment_control(moments), Control("band", "Spread over clients", bands)]
+    controls = [moment_control(moments, groups), Control("band", "Spread over clients", bands)]
     return Chart(view, controls, note + " Click a name to hide its line.")
 
 
 def _picture(groups: Sequence[Group], moment: str, banded: Sequence[Group]) -> Picture:
     marks: list[Mark] = []
+    measure = measured_as(groups)
     for group in banded:
         low, high = _percentiles(group, moment)
         measured = np.flatnonzero(~np.isnan(low))
         marks.append(Band(measured + 1, low[measured], high[measured], group.label, group.color))
     for group in groups:
         rounds = np.arange(1, group.rounds + 1)
-        marks.append(group_line(group, rounds, group.curve(moment), "round %{x}: %{y:.1%}"))
-    y = Axis("mean accuracy over clients", kind="share")
+        marks.append(group_line(group, rounds, group.curve(moment), f"round %{{x}}: %{{y:{measure.hover}}}"))
+    y = Axis(measure.words("mean accuracy over clients"), kind=measure.kind)
     panel = Panel(round_axis(max(group.rounds for group in groups)), y, marks)
-    return Picture(f"Accuracy over rounds, {MOMENT_LABELS[moment]}", 430, [panel])
+    return Picture(measure.words(f"Accuracy over rounds, {MOMENT_LABELS[moment]}"), 430, [panel])
 
 
 def _percentiles(group: Group, moment: str) -> tuple[Floats, Floats]:
@@ -74,24 +74,25 @@ def _sentence(groups: Sequence[Group], moment: str) -> str:
 
 def _course(group: Group, moment: str) -> str:
     curve = group.curve(moment)
-    curve = curve[~np.isnan(curve)]
+    curve, shown = curve[~np.isnan(curve)], measured_as([group]).text
     low, high = (side[~np.isnan(side)][-1] for side in _percentiles(group, moment))
     return (
-        f"{group.label} goes from {percent(curve[0])} to {percent(curve[-1])}; at the end "
-        f"most clients lie between {percent(low)} and {percent(high)}."
+        f"{group.label} goes from {shown(curve[0])} to {shown(curve[-1])}; at the end "
+        f"most clients lie between {shown(low)} and {shown(high)}."
     )
 
 
 def _ranking(cluster: Sequence[Group], moment: str) -> str:
     ranked = sorted(cluster, key=lambda group: -group.last_mean(moment))
     first, centre, alone = ranked[0], focus(cluster), find(cluster, "separate")
-    end = first.last_mean(moment)
+    end, measure = first.last_mean(moment), measured_as(cluster)
     rounds = f"the last {first.window} rounds" if first.window > 1 else "the last round"
-    text = f"{first.label} ends highest: {percent(end)} over {rounds}"
+    text = f"{first.label} ends highest: {measure.text(end)} over {rounds}"
     if alone is not None and alone is not first:
-        text += f", {points(100 * (end - alone.last_mean(moment)))} against Separate"
+        text += f", {measure.gain(measure.scale * (end - alone.last_mean(moment)))} against Separate"
     if centre is not first:
-        text += f"; {centre.label} has {percent(centre.last_mean(moment))} (place {ranked.index(centre) + 1})"
+        place = ranked.index(centre) + 1
+        text += f"; {centre.label} has {measure.text(centre.last_mean(moment))} (place {place})"
     return text + "."
 
 

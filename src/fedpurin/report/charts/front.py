@@ -10,9 +10,9 @@ import numpy as np
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
 from fedpurin.report.charts.traffic import sends_nothing
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, last_name
+from fedpurin.report.run_groups import Group, last_name, measured_as
 from fedpurin.report.series import NOTHING_SENT, group_mib
-from fedpurin.report.units import mib, percent
+from fedpurin.report.units import mib
 from fedpurin.runs.run import VALIDATION
 from fedpurin.runs.traffic import fronts
 
@@ -31,7 +31,8 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         return View([_picture(measured, samples)], _sentence(measured), _table(measured))
 
     note = (
-        "Accuracy after training, mean over clients and over the last rounds of each run. The grey line "
+        measured_as(groups).words("Accuracy")
+        + " after training, mean over clients and over the last rounds of each run. The grey line "
         "joins the runs on the front, which is drawn from the validation samples: for each of them no other "
         "run is at least as accurate with at most as many MiB."
     )
@@ -50,13 +51,14 @@ def front(groups: Sequence[Group]) -> list[Group]:
 
 
 def _picture(groups: Sequence[Group], samples: str) -> Picture:
+    measure = measured_as(groups)
     sending = [group for group in groups if group.sends]
     best = front(groups)
     places = [whole_traffic(group) for group in sending]
     left, right = min(places) / 1.4, max(places) * 1.4
     marks: list[Mark] = [_steps([g for g in best if g.sends], samples, right)] if best[-1].sends else []
     for group in sending:
-        hover = "%{y:.1%} for %{x:,.4~g} MiB"
+        hover = f"%{{y:{measure.hover}}} for %{{x:,.4~g}} MiB"
         outline = "#222222" if group in best else ""
         dot = Dots(
             [whole_traffic(group)], [group.last_mean(samples)], group.label, group.color, group.marker,
@@ -65,8 +67,8 @@ def _picture(groups: Sequence[Group], samples: str) -> Picture:
         marks.append(dot)
     marks += [line for group in groups if (line := sends_nothing(group, samples, left, right)) is not None]
     x = Axis("MiB per client for the whole run, both ways", kind="log", range=(left, right))
-    panel = Panel(x, Axis("mean accuracy over clients", kind="share"), marks)
-    return Picture("Accuracy against the traffic of a whole run", 470, [panel])
+    panel = Panel(x, Axis(measure.words("mean accuracy over clients"), kind=measure.kind), marks)
+    return Picture(measure.words("Accuracy against the traffic of a whole run"), 470, [panel])
 
 
 def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
@@ -80,15 +82,21 @@ def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
 
 
 def _sentence(groups: Sequence[Group]) -> str:
+    shown = measured_as(groups).text
     told = [
-        f"{g.label} ({percent(g.last_mean(VALIDATION))} for {mib(whole_traffic(g))})" for g in front(groups)
+        f"{g.label} ({shown(g.last_mean(VALIDATION))} for {mib(whole_traffic(g))})" for g in front(groups)
     ]
     return f"On the front, from the cheapest to the most accurate: {'; '.join(told)}."
 
 
 def _table(groups: Sequence[Group]) -> Table:
+    measure = measured_as(groups)
     columns = [
-        Column("validation", "Validation", "accuracy on the samples held out of training; what decides"),
+        Column(
+            "validation",
+            "Validation",
+            measure.words("accuracy on the samples held out of training; what decides"),
+        ),
         Column("test", "Test (not used)", "the same models on the test samples; decides nothing"),
         Column("mib", "MiB", "per client, both ways, all rounds"),
         Column("rounds", "Rounds"),
@@ -98,16 +106,14 @@ def _table(groups: Sequence[Group]) -> Table:
     rows = []
     for group in sorted(groups, key=lambda g: -g.last_mean(VALIDATION)):
         cells = {
-            "validation": f"{100 * group.last_mean(VALIDATION):.2f}",
-            "test": f"{100 * group.last_mean('trained'):.2f}",
+            "validation": measure.cell(group.last_mean(VALIDATION)),
+            "test": measure.cell(group.last_mean("trained")),
             "mib": f"{whole_traffic(group):.3g}",
             "rounds": str(group.rounds),
             "front": "yes" if group in best else "",
         }
         rows.append(Row(group.method, group.label, group.color, cells))
-    return Table(
-        f"Accuracy in percent, {last_name(groups).lower()}, and traffic of the whole run", columns, rows
-    )
+    return Table(f"{measure.title}, {last_name(groups).lower()}, and traffic of the whole run", columns, rows)
 
 
 CHART = Definition("front", "Accuracy against traffic: the front", 8, build)

@@ -8,10 +8,9 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture, Shade
-from fedpurin.report.run_groups import Group, focus
+from fedpurin.report.run_groups import Group, focus, measured_as
 from fedpurin.report.series import Gains, gains, moment_control, moments_of
 from fedpurin.report.style import HURT_COLOR, MOMENT_LABELS
-from fedpurin.report.units import points
 from fedpurin.runs.run import Floats
 
 MANY = 200  # clients that need small dots
@@ -30,31 +29,34 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
     window = max(group.window for group in groups)
     note = (
-        f"Each dot is a client: its mean accuracy over the last {window} measured "
+        f"Each dot is a client: its mean {measured_as(groups).name} over the last {window} measured "
         f"round{'s' if window > 1 else ''} minus that of the same client in Separate. "
         "Crosses and the shaded side: clients that do better alone. The bar is the median."
     )
-    return Chart(view, [moment_control(moments)], note)
+    return Chart(view, [moment_control(moments, groups)], note)
 
 
 def _picture(rows: Sequence[Gains], moment: str) -> Picture:
     """A row per method, a dot per client; left of zero are those who do better alone."""
+    measure = measured_as([row.group for row in rows])
     lowest = min(float(row.gain_n.min()) for row in rows)
     highest = max(float(row.gain_n.max()) for row in rows)
-    reach = max(abs(lowest), abs(highest)) * 1.15 + 0.2
+    reach = max(abs(lowest), abs(highest)) * 1.15 + 0.002 * measure.scale
     left, right = min(1.15 * lowest, -0.25 * reach), max(1.15 * highest, 0.25 * reach)
     marks: list[Mark] = [Shade(4 * left, 0, HURT_COLOR)]
     ticks: dict[float, str] = {}
     for place, row in enumerate(rows):
         ticks[place] = f"{row.group.label}\n{len(row.gain_n) - row.hurt} gain, {row.hurt} lose"
         marks += _row(row, place, reach)
-    x = Axis("gain over Separate, points", range=(left, right), zero_line=True)
+    x = Axis(f"gain over Separate, {measure.unit}", range=(left, right), zero_line=True)
     y = Axis(ticks=ticks, range=(-0.55, len(rows) - 0.45), reversed=True, grid=False)
     title = f"Gain of each client over Separate, {MOMENT_LABELS[moment]}"
     return Picture(title, 130 + 74 * len(rows), [Panel(x, y, marks)])
 
 
 def _row(row: Gains, place: int, reach: float) -> list[Mark]:
+    measure = measured_as([row.group])
+    unit, digits = ("points", ".1f") if measure.share else ("", ".3f")
     many, color = len(row.gain_n) > MANY, row.group.color
     dots = Dots(
         row.gain_n,
@@ -64,11 +66,16 @@ def _row(row: Gains, place: int, reach: float) -> list[Mark]:
         symbol="circle" if many else ["x" if lost else "circle" for lost in row.gain_n < 0],
         size=4 if many else 9,
         opacity=0.55 if many else 0.8,
-        custom=np.stack([row.client_n, row.seed_n, 100 * row.alone_n, 100 * row.own_n], axis=1),
-        hover="client %{customdata[0]:d}, seed %{customdata[1]:d}<br>alone %{customdata[2]:.1f} %, "
-        "here %{customdata[3]:.1f} %<br>gain %{x:+.1f} points",
+        custom=np.stack([row.client_n, row.seed_n, row.alone_n, row.own_n], axis=1),
+        hover=f"client %{{customdata[0]:d}}, seed %{{customdata[1]:d}}<br>"
+        f"alone %{{customdata[2]:{measure.hover}}}, here %{{customdata[3]:{measure.hover}}}"
+        f"<br>gain %{{x:+{digits}}} {unit}",
     )
-    x, y, hover = [float(np.median(row.gain_n))] * 2, [place - 0.42, place + 0.42], "median %{x:+.1f} points"
+    x, y, hover = (
+        [float(np.median(row.gain_n))] * 2,
+        [place - 0.42, place + 0.42],
+        f"median %{{x:+{digits}}} {unit}",
+    )
     return [dots, Line(x, y, "median", color, width=3, in_legend=False, hover=hover)]
 
 
@@ -90,7 +97,8 @@ def _sentence(rows: Sequence[Gains]) -> str:
     fine = count - row.hurt
     text = f"{chosen.label}: {fine} of {count} clients do at least as well as alone, {row.hurt} do worse"
     if row.hurt:
-        text += f"; the hardest hit is client {row.client_n[worst]} ({points(row.gain_n[worst])})"
+        loss = measured_as([chosen]).gain(row.gain_n[worst])
+        text += f"; the hardest hit is client {row.client_n[worst]} ({loss})"
     same_task = [other for other in rows if other.group.task == chosen.task]
     fewest = min(same_task, key=lambda other: other.hurt)
     if fewest.hurt < row.hurt:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
 from fedpurin.report.marks import Axis, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus, rivals
+from fedpurin.report.run_groups import Group, focus, measured_as, rivals
 from fedpurin.report.series import (
     NO_ACCURACY,
     NOTHING_SENT,
@@ -17,7 +17,7 @@ from fedpurin.report.series import (
     moment_control,
     moments_of,
 )
-from fedpurin.report.units import duration, mib, percent
+from fedpurin.report.units import duration, mib
 from fedpurin.runs.run import MIB, Floats
 
 LINKS = {"MiB": None, "1 Mbit/s": 1e6, "10 Mbit/s": 1e7, "100 Mbit/s": 1e8}  # bits per second
@@ -39,7 +39,7 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         "Traffic is every byte of every message, up and down, divided by the number of clients. "
         "Times are those bytes over one link of that speed, without latency, computing or waiting."
     )
-    return Chart(view, [moment_control(moments), Control("link", "Against", links)], note)
+    return Chart(view, [moment_control(moments, groups), Control("link", "Against", links)], note)
 
 
 def seconds_for(mib: Floats, bits_per_second: float) -> Floats:
@@ -61,12 +61,14 @@ def _picture(groups: Sequence[Group], moment: str, link: str) -> Picture:
         level for group in groups if (level := sends_nothing(group, moment, 0.0, longest_x)) is not None
     ]
     label = "MiB per client, both ways" if rate is None else f"{unit} of traffic per client at {link}"
-    panel = Panel(Axis(label, from_zero=True), Axis("mean accuracy over clients", kind="share"), marks)
-    return Picture("Accuracy for the traffic", 430, [panel])
+    measure = measured_as(groups)
+    y = Axis(measure.words("mean accuracy over clients"), kind=measure.kind)
+    panel = Panel(Axis(label, from_zero=True), y, marks)
+    return Picture(measure.words("Accuracy for the traffic"), 430, [panel])
 
 
 def accuracy_line(group: Group, x: Floats, y: Floats, unit: str) -> Line:
-    hover = "round %{customdata}: %{y:.1%} after %{x:,.4~g} " + unit
+    hover = f"round %{{customdata}}: %{{y:{measured_as([group]).hover}}} after %{{x:,.4~g}} {unit}"
     return group_line(group, x, y, hover, np.arange(1, len(x) + 1))
 
 
@@ -75,7 +77,7 @@ def sends_nothing(group: Group, moment: str, left: float, right: float) -> Line 
     level = group.last_mean(moment)
     if group.sends or np.isnan(level):
         return None
-    name, hover = f"{group.label} (sends nothing)", "sends nothing: %{y:.1%}"
+    name, hover = f"{group.label} (sends nothing)", f"sends nothing: %{{y:{measured_as([group]).hover}}}"
     return Line([left, right], [level, level], name, group.color, dash="dot", width=2, hover=hover)
 
 
@@ -92,6 +94,7 @@ def _sentence(groups: Sequence[Group], moment: str, link: str) -> str:
     if not tops:
         return "No client was measured at this moment."
     target = np.floor(100 * min(tops)) / 100
+    level = measured_as(groups).text(target, 0)
     needs: dict[str, float] = {}
     for group in sending:
         first = np.flatnonzero(curves[group.id] >= target)
@@ -101,9 +104,9 @@ def _sentence(groups: Sequence[Group], moment: str, link: str) -> str:
     ordered = sorted(needs.items(), key=lambda item: item[1])
     told = [f"{name} {mib(v) if rate is None else duration(v * MIB * 8 / rate)}" for name, v in ordered]
     if len(told) == 1:
-        return f"To reach {percent(target, 0)}, a client's traffic is: {told[0]}."
+        return f"To reach {level}, a client's traffic is: {told[0]}."
     shown = told if len(told) <= MANY_NAMES else [*told[:2], f"... {told[-1]}"]
-    return f"Traffic per client to reach {percent(target, 0)}, which all of them reach: {', '.join(shown)}."
+    return f"Traffic per client to reach {level}, which all of them reach: {', '.join(shown)}."
 
 
 CHART = Definition("traffic", "Accuracy for the traffic", 30, build)

@@ -9,10 +9,9 @@ import numpy as np
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
 from fedpurin.report.charts.traffic import accuracy_line, sends_nothing
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus, last_name, task_names, tasks
+from fedpurin.report.run_groups import Group, focus, last_name, measured_as, task_names, tasks
 from fedpurin.report.series import NO_ACCURACY, NOTHING_SENT, group_mib, moment_control, moments_of
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import percent
 from fedpurin.runs.run import Floats
 from fedpurin.runs.traffic import WINDOW, cumulative_mib, running_mean, traffic_to
 
@@ -40,10 +39,11 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
     names = dict(zip(clusters, task_names(list(clusters.values())), strict=True))
     note = (
-        f"A level is reached at the end of the first {WINDOW} consecutive rounds whose mean accuracy is at "
-        "or above it; the lines are these means. Traffic counts both ways, every byte as sent."
+        f"A level is reached at the end of the first {WINDOW} consecutive rounds whose mean "
+        f"{measured_as(groups).name} is at or above it; the lines are these means. "
+        "Traffic counts both ways, every byte as sent."
     )
-    return Chart(view, [moment_control(moments), Control("task", "Setting", names)], note)
+    return Chart(view, [moment_control(moments, groups), Control("task", "Setting", names)], note)
 
 
 def _shows(cluster: Sequence[Group], moments: Sequence[str]) -> bool:
@@ -81,8 +81,9 @@ def _picture(cluster: Sequence[Group], moment: str, levels: Sequence[float]) -> 
     totals = {group.id: group_mib(group) for group in sending}
     left = min(float(total[min(WINDOW, len(total)) - 1]) for total in totals.values()) / 1.3
     right = max(float(total[-1]) for total in totals.values()) * 1.2
+    measure = measured_as(cluster)
     marks: list[Mark] = [
-        Line([left, right], [level, level], percent(level, 0), LEVEL_COLOR, width=1, in_legend=False)
+        Line([left, right], [level, level], measure.text(level, 0), LEVEL_COLOR, width=1, in_legend=False)
         for level in levels
     ]
     for group in sending:
@@ -91,30 +92,33 @@ def _picture(cluster: Sequence[Group], moment: str, levels: Sequence[float]) -> 
         marks += _crossings(group, total, curve, levels)
     marks += [line for group in cluster if (line := sends_nothing(group, moment, left, right)) is not None]
     x = Axis("MiB per client, both ways", kind="log", range=(left, right))
-    panel = Panel(x, Axis(f"mean accuracy, {WINDOW} rounds", kind="share"), marks)
-    return Picture(f"Traffic to accuracy, {MOMENT_LABELS[moment]}", 430, [panel])
+    panel = Panel(x, Axis(measure.words(f"mean accuracy, {WINDOW} rounds"), kind=measure.kind), marks)
+    return Picture(measure.words(f"Traffic to accuracy, {MOMENT_LABELS[moment]}"), 430, [panel])
 
 
 def _crossings(group: Group, total: Floats, curve: Floats, levels: Sequence[float]) -> list[Mark]:
     """A dot where the line reaches a level."""
     places = [np.flatnonzero(curve >= level - 1e-9) for level in levels]
     first = [int(place[0]) for place in places if len(place)]
-    hover = "%{y:.1%} after %{x:,.4~g} MiB"
+    hover = f"%{{y:{measured_as([group]).hover}}} after %{{x:,.4~g}} MiB"
     dots = Dots(total[first], curve[first], group.label, group.color, group.marker, size=11, hover=hover)
     return [dots] if first else []
 
 
 def _table(cluster: Sequence[Group], moment: str, levels: Sequence[float], reached: Reached) -> Table:
-    columns = [Column(f"{level:.2f}", f"MiB to {percent(level, 0)}") for level in levels]
-    columns.append(Column("last_rounds", f"{last_name(cluster)}, accuracy", "mean over the last rounds"))
+    measure = measured_as(cluster)
+    columns = [Column(f"{level:.2f}", f"MiB to {measure.text(level, 0)}") for level in levels]
+    columns.append(
+        Column("last_rounds", f"{last_name(cluster)}, {measure.name}", "mean over the last rounds")
+    )
     rows = []
     for group in cluster:
         cells = [_cell(values, len(group.runs)) for values in reached[group.id]]
         mean = group.last_mean(moment)
-        cells.append("" if np.isnan(mean) else percent(mean))
+        cells.append("" if np.isnan(mean) else measure.text(mean))
         named = {column.key: cell for column, cell in zip(columns, cells, strict=True)}
         rows.append(Row(group.method, group.label, group.color, named))
-    caption = f"MiB per client, both ways, until accuracy {MOMENT_LABELS[moment]} reaches a level"
+    caption = f"MiB per client, both ways, until {measure.name} {MOMENT_LABELS[moment]} reaches a level"
     return Table(caption, columns, rows)
 
 
@@ -134,7 +138,7 @@ def _sentence(cluster: Sequence[Group], levels: Sequence[float], reached: Reache
         if centre.label not in needs:
             continue
         needed = f"{needs[centre.label]:,.3g} MiB per client"
-        text = f"{centre.label} holds {percent(levels[place], 0)} after {needed}"
+        text = f"{centre.label} holds {measured_as(cluster).text(levels[place], 0)} after {needed}"
         least = min(needs, key=lambda label: needs[label])
         if len(sending) == 1:
             return text + "."

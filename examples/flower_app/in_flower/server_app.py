@@ -5,8 +5,8 @@ from __future__ import annotations
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from examples.flower_app.task import make_model
 from fedpurin.flower import FedPURINStrategy
+from in_flower.task import make_model
 
 app = ServerApp()
 

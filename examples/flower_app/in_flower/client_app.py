@@ -5,8 +5,8 @@ from __future__ import annotations
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from examples.flower_app.task import accuracy, load, make_model, train
 from fedpurin.flower import FlowerClient
+from in_flower.task import accuracy, load, make_model, train
 
 app = ClientApp()
 
