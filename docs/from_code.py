@@ -9,9 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 from fedpurin.cli.main import build_parser
-from fedpurin.config import SECTIONS
 from fedpurin.methods import METHODS
 from fedpurin.presets import PRESETS
+from fedpurin.sections import SECTIONS
 from fedpurin.settings import choices_of, hints
 
 

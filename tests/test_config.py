@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fedpurin.config import SECTIONS, Config
+from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS
 from fedpurin.methods.fedavg import FedAvg
 from fedpurin.presets import PRESETS
+from fedpurin.sections import SECTIONS
 from fedpurin.settings import check_limits, hints
 
 

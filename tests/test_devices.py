@@ -15,13 +15,14 @@ from torch.nn import functional as F
 import fedpurin
 from engine_tools import assert_same_runs, run, run_until
 from fedpurin import devices
-from fedpurin.config import Config, RunSection
+from fedpurin.config import Config
 from fedpurin.engines import site
 from fedpurin.engines.local import can_hand_over
 from fedpurin.engines.ray import gpu_share
 from fedpurin.engines.simulate import resume_run
 from fedpurin.errors import ConfigError
 from fedpurin.methods import AnyMethod
+from fedpurin.sections import RunSection
 from fedpurin.train import evaluate, train
 from pretended import NAME, Pretending
 from tiny import METHOD_CASES, case_name, job_for, tiny_config, tiny_job

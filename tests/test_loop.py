@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import fedpurin
-from fedpurin.config import TrainSection
 from fedpurin.engines.hub import Hub
 from fedpurin.engines.site import Site
 from fedpurin.errors import ConfigError, EngineError, WireError
@@ -18,6 +17,7 @@ from fedpurin.job import Job
 from fedpurin.layout import read_parameters
 from fedpurin.loop import ClientSide, ServerSide
 from fedpurin.methods.fedpurin import FedPURIN
+from fedpurin.sections import TrainSection
 from fedpurin.train import key, train
 
 ROUNDS = 3

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpurin.config import TrainSection
 from fedpurin.layout import read_gradients, read_parameters, write_parameters
+from fedpurin.sections import TrainSection
 from fedpurin.train import (
     EVALUATION_BATCH,
     ClientData,

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpurin.config import RunSection
 from fedpurin.errors import ConfigError
+from fedpurin.sections import RunSection
 
 
 def chosen(device: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedpurin import devices
-from fedpurin.config import RunSection
+from fedpurin.sections import RunSection
 from fedpurin.version import __version__
 
 

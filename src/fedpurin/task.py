@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpurin.config import PYTHON, TrainSection
+from fedpurin.config import PYTHON
 from fedpurin.errors import ConfigError
+from fedpurin.sections import TrainSection
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], float]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from fedpurin.config import TrainSection
 from fedpurin.devices import upload
 from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients, split_like
+from fedpurin.sections import TrainSection
 from fedpurin.task import CLASSIFICATION, LearningTask, Optimiser, optimiser_named
 
 EVALUATION_BATCH = 256

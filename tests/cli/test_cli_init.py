@@ -12,7 +12,8 @@ import pytest
 from cli_tools import Command
 
 from fedpurin.cli.init import FILES, configuration
-from fedpurin.config import SECTIONS, Config
+from fedpurin.config import Config
+from fedpurin.sections import SECTIONS
 from fedpurin.settings import help_of
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpurin.config import ENGINES, SECTIONS, VALUES, Config
+from fedpurin.config import Config
 from fedpurin.data.catalog import NAMES
 from fedpurin.errors import ConfigError
 from fedpurin.presets import PRESETS
+from fedpurin.sections import ENGINES, SECTIONS, VALUES
 from fedpurin.settings import help_of, names_of, parse_sets
 
 if TYPE_CHECKING:

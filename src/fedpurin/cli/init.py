@@ -72,7 +72,8 @@ def write_project(args: argparse.Namespace) -> int:
 
 def configuration() -> str:
     """The text of config.toml, made from the settings themselves."""
-    from fedpurin.config import SECTIONS, Config
+    from fedpurin.config import Config
+    from fedpurin.sections import SECTIONS
 
     config = Config.preset("quickstart").updated(PROJECT)
     parts = [HEAD]

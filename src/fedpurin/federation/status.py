@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpurin.config import RunSection
 from fedpurin.errors import RunError
 from fedpurin.federation.launch import events_file, new_lines
 from fedpurin.runs.parsing import read_toml
+from fedpurin.sections import RunSection
 from fedpurin.settings import converted
 
 LOG_LINES = 12
