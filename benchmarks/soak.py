@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import tree
-from fedpurin.bench import machine
 
 RESULTS = Path(__file__).with_name("results") / "soak.json"
 PR_SET_CHILD_SUBREAPER = 36
@@ -207,7 +206,7 @@ def figure(found: dict[str, Any], file: Path) -> None:
 
     from fedpurin.report.style import matplotlib_style
 
-    names = {"local": "local", "ray": "Ray", "flower": "Flower", "many": "300 runs in one process"}
+    names = {"local": "local", "ray": "Ray", "flower": "Flower", "many": "runs in one process"}
     with matplotlib_style():
         drawn, panels = pyplot.subplots(1, len(LIMITS), figsize=(13, 2.8), layout="constrained")
         for axes, measure in zip(panels, LIMITS, strict=True):
@@ -217,7 +216,7 @@ def figure(found: dict[str, Any], file: Path) -> None:
                     axes.plot(
                         [100 * r["done"] / rows[-1]["done"] for r in rows],
                         [r[measure] for r in rows],
-                        label=label,
+                        label=f"{label} ({rows[-1]['done']})",
                     )
             axes.set_title(measure, fontsize="medium")
             axes.set_ylim(bottom=0)
@@ -243,6 +242,8 @@ def main() -> None:
         if what == "figure":
             figure(json.loads(options.json.read_text()), RESULTS.parents[2] / "docs" / "figures" / "soak.png")
             continue
+        from fedpurin.bench import machine  # brings torch, which a figure does not need
+
         about = machine.describe()
 
         def save(made: Found, what: str = what, about: Found = about) -> None:

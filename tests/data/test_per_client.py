@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,26 @@ def test_torch_datasets_and_pictures() -> None:
     assert held.parts[0].train_x.dtype == torch.uint8
     dicts = [{"x": torch.zeros(3), "y": i % 2} for i in range(6)]
     assert clients([dicts]).shape == (3,)
+
+
+def test_folders_and_files_of_each_client(tmp_path: Path) -> None:
+    """A shop that lacks a kind keeps the numbers of the others."""
+    for shop, kinds in {"a": ["bag", "coat"], "b": ["coat", "shoe"]}.items():
+        for kind in kinds:
+            (tmp_path / shop / kind).mkdir(parents=True)
+            for i in range(5):
+                pixels = np.full((4, 4), 50 * len(kind) + i, np.uint8)
+                Image.fromarray(pixels).save(tmp_path / shop / kind / f"{i}.png")
+    found = clients({"a": str(tmp_path / "a"), "b": tmp_path / "b"})
+    assert found.classes == ("bag", "coat", "shoe")
+    assert found.counts() == ([[4, 4, 0], [0, 4, 4]], [[1, 1, 0], [0, 1, 1]])
+    coats = [part.train_x[part.train_y == 1] for part in found.parts]
+    assert all(int(x.min()) >= 200 for x in coats)
+    assert [len(part.test_y) for part in clients({"a": tmp_path / "a"}, test=0.5).parts] == [5]
+    np.savez(tmp_path / "c.npz", x=np.zeros((10, 1, 4, 4), np.uint8), y=np.arange(10) % 2)
+    assert len(clients([str(tmp_path / "c.npz")]).parts[0].train_y) == 8
+    with pytest.raises(DataError, match="nowhere does not exist; give a folder of images"):
+        clients({"a": "nowhere"})
 
 
 def test_whole_numbers_stay_whole_and_floats_become_float32() -> None:

@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,10 @@ class AnyOrder(RuleBasedStateMachine):
         for client in self.ideal:
             for _ in range(1 + (client in twice)):
                 self.a_client_works(client)
-        for client in set(self._undelivered()) - lost:
+        for client in sorted(set(self._undelivered()) - lost):
             self.an_answer_arrives(self._undelivered().index(client))
+            if client in twice:
+                self._refuses(client, self.answers[self.t, client])
         if self.hub.metas:
             self.close_the_round()
 
@@ -157,9 +160,13 @@ class AnyOrder(RuleBasedStateMachine):
         if (made_in, made_by) == (self.t, client) and client in self._undelivered():
             at = data.draw(st.integers(0, 8 * len(upload) - 1))
             upload[at // 8] ^= 1 << at % 8
+        self._refuses(client, replace(done, upload=bytes(upload)))
+
+    def _refuses(self, client: int, done: Work) -> None:
+        """And nothing changes by it."""
         before = (set(self.hub.metas), len(self.hub.ledger), _copy(self.hub.state()))
         with pytest.raises(WireError):
-            self.hub.accept(client, bytes(upload), done.meta)
+            self.hub.accept(client, done.upload, done.meta)
         assert (set(self.hub.metas), len(self.hub.ledger)) == before[:2]
         _assert_equal(self.hub.state(), before[2], "a refused upload changed the server")
 

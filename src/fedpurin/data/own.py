@@ -70,6 +70,18 @@ def load_own(
     )
 
 
+def read_place(place: Path | str) -> tuple[np.ndarray | None, ...]:
+    """The files of one of several clients: a folder, whose classes keep their names, or an .npz file."""
+    path = Path(place).expanduser()
+    if path.is_dir():
+        from fedpurin.data.folders import read_named
+
+        return read_named(path)
+    if path.suffix != ".npz" and not path.exists():
+        raise DataError(f"{place} does not exist; give a folder of images or an .npz file")
+    return read_npz(path)
+
+
 def read_npz(path: Path) -> tuple[np.ndarray, ...]:
     try:
         if not zipfile.is_zipfile(path):  # np.load would take other formats, too

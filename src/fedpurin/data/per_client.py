@@ -3,6 +3,7 @@
     {"Berlin": (x, y), "Paris": (x, y)}           numpy arrays or tensors; a share is held out for testing
     {"Berlin": (x, y, test_x, test_y), ...}       or {"train": ..., "test": ...} with any form inside
     {"Berlin": dataset, ...}                      a torch Dataset, a Hugging Face dataset, a DataFrame
+    {"Berlin": "photos/berlin", ...}              a folder of images, one folder per class; an .npz file
     [(x, y), (x, y)]                              clients 0, 1, ...
     frame, client="city", y="price"               one table, divided by a column
 
@@ -15,6 +16,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.data.columns import as_tensor, is_table, pair_of, rows_by
+from fedpurin.data.own import read_place
 from fedpurin.errors import DataError
 from fedpurin.train import ClientData
 
@@ -129,6 +132,9 @@ Arrays = tuple[Any, Any, Any, Any]  # train_x, train_y, and test_x, test_y or No
 
 
 def _four(entry: Any, what: str, x: Any, y: Any, drop: tuple[str, ...]) -> Arrays:
+    if isinstance(entry, str | Path):
+        train_x, train_y, test_x, test_y = read_place(entry)
+        return train_x, train_y, test_x, test_y
     if isinstance(entry, tuple | list) and len(entry) == 4:
         return entry[0], entry[1], entry[2], entry[3]
     if isinstance(entry, Mapping) and "train" in entry:

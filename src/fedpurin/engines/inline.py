@@ -14,14 +14,14 @@ class InlineWorkers(Pool):
     def __enter__(self) -> Self:
         super().__enter__()
         self.site = Site(self.job)
-        self._state: State = {}
+        self.last: State = {}
         return self
 
     def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         for task in tasks:
             task.start(reply)
             order = {"op": task.op, "client": task.client, "t": task.t}
-            answer, meta, upload, self._state = answer_to(self.site, order, task.reply, self._read)
+            answer, meta, upload, self.last = answer_to(self.site, order, task.reply, self._read)
             if answer["ok"]:
                 yield Outcome(task.client, meta, upload, answer.get("digest", ""))
             else:
@@ -30,5 +30,5 @@ class InlineWorkers(Pool):
     def _read(self, order: Order) -> State | None:
         return self.table.read(order["client"])
 
-    def last(self) -> State:
-        return self._state
+    def last_state(self) -> State:
+        return self.last

@@ -77,7 +77,7 @@ class LocalWorkers(Pool):
     def keep(self, client: int) -> None:
         self.table.rows.write(client, self.scratch.record(self._slot))
 
-    def last(self) -> State:
+    def last_state(self) -> State:
         return self.scratch.state(self._slot)
 
     def _ready(self, busy: dict[_Worker, ClientTask]) -> list[_Worker]:

@@ -100,7 +100,7 @@ class RayWorkers(Pool):
                 else:
                     yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
 
-    def last(self) -> State:
+    def last_state(self) -> State:
         return _tensors(self._state)
 
     # Actors

@@ -107,7 +107,7 @@ class ClientTask:
 
 
 class Pool(Transport):
-    """Workers, with the states of all clients in one file. `work` and `last` are the engine's own."""
+    """Workers, with the states of all clients in one file. `work` and `last_state` are the engine's own."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -124,7 +124,7 @@ class Pool(Transport):
         """Do the tasks, starting them in the given order."""
         raise NotImplementedError
 
-    def last(self) -> State:
+    def last_state(self) -> State:
         """The state in which the last yielded outcome leaves its client."""
         raise NotImplementedError
 
@@ -134,7 +134,7 @@ class Pool(Transport):
         return self.work([ClientTask(op, client, t) for client in longest_first], reply)
 
     def keep(self, client: int) -> None:
-        self.table.write(client, self.last())
+        self.table.write(client, self.last_state())
 
     def parts(self) -> dict[str, Tensors]:
         return {"clients": self.table.rows.index()}
@@ -143,7 +143,7 @@ class Pool(Transport):
         self.table.restore(parts["clients"])
 
     def model(self) -> Tensors | None:
-        return named_model(self.job.layout, self.last())
+        return named_model(self.job.layout, self.last_state())
 
 
 def named_model(layout: Layout, state: State) -> Tensors:
