@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -143,12 +143,13 @@ def test_an_entry_point_that_names_no_method_is_refused(
 
 
 def test_the_readmes_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_names: None) -> None:
-    first, second = blocks("python")
+    first, second, imports = blocks("python")
     (tmp_path / "my_methods.py").write_text(first)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     exec(compile(second, str(README), "exec"), {})
     assert (tmp_path / "runs/slow/result.json").exists()
+    exec(compile(imports, str(README), "exec"), {})
 
 
 def test_the_readmes_commands_run(
@@ -168,6 +169,7 @@ def test_the_readmes_commands_run(
 
 
 def test_the_readmes_table_has_every_hook() -> None:
-    hooks = [name for name, value in vars(Method).items() if inspect.isfunction(value) and name[0] != "_"]
+    kinds = (FunctionType, classmethod)
+    hooks = [name for name, value in vars(Method).items() if isinstance(value, kinds) and name[0] != "_"]
     listed = re.findall(r"^\| `(\w+)` \|", README.read_text(), flags=re.M)
     assert sorted(listed) == sorted(hooks)
