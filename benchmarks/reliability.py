@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +139,16 @@ def peers(method: str, seed: int) -> dict[str, Any]:
     return found
 
 
-def cases(what: str, seeds: list[int]) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+def cases(
+    what: str, seeds: list[int], methods: Sequence[str] = METHODS
+) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The name of each run, and how to make it."""
     if what == "peers":
         for seed, method in itertools.product(seeds, GUARDED):
             yield f"{method} s{seed}", peers, (method, seed)
         return
     for seed in seeds:
-        for method in METHODS:
+        for method in methods:
             for share in SHARES:
                 yield f"{method} {share:g} s{seed}", dropouts, (method, share, seed)
 
@@ -165,7 +167,7 @@ def figures(folder: Path) -> None:
     with matplotlib_style():
         figure, panels = pyplot.subplots(1, 2, figsize=(8.4, 3.4), sharey=True, layout="constrained")
         for axes, (title, measure) in zip(panels, measures.items(), strict=True):
-            for method in METHODS:
+            for method in dict.fromkeys(name.split()[0] for name in found):
                 runs = {share: found.get(f"{method} {share:g} s1") for share in SHARES}
                 points = [(100 * share, 100 * measure(run)) for share, run in runs.items() if run]
                 shown = look(method)
@@ -185,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("dropouts", "peers", "figures"))
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--methods", default=",".join(METHODS), help="whose dropouts; the figure shows all")
     parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
     if options.what == "figures":
@@ -192,7 +195,9 @@ def main() -> None:
         return
     file = RESULTS / f"{options.what}.json"
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() and not options.anew else {}
-    for name, make, arguments in cases(options.what, [int(s) for s in options.seeds.split(",")]):
+    for name, make, arguments in cases(
+        options.what, [int(s) for s in options.seeds.split(",")], options.methods.split(",")
+    ):
         if name not in done:
             done[name] = make(*arguments)
             file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")

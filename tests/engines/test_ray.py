@@ -20,6 +20,7 @@ from fedpurin.engines.simulate import run_job
 from fedpurin.engines.site import Site
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from tiny import tiny_job
 
 
 def config(
@@ -51,6 +52,20 @@ def config(
 
 
 # Without a cluster: what an actor does with what it is sent
+
+
+def test_a_ray_that_does_not_start_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by `make torture` on a machine that was far too busy."""
+    workers = RayWorkers(tiny_job("fedavg"))
+
+    def late(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.\nSee the logs")
+
+    monkeypatch.setattr(workers.ray, "init", late)
+    monkeypatch.setattr(workers.ray, "is_initialized", lambda: False)
+    with pytest.raises(EngineError, match=r"Ray could not be started \(The current node timed out") as told:
+        workers.__enter__()
+    assert "\n" not in str(told.value)
 
 
 def test_an_actor_answers_as_the_site_itself_does() -> None:

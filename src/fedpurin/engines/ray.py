@@ -59,8 +59,7 @@ class RayWorkers(Pool):
         self.started_ray = not self.ray.is_initialized()
         if self.started_ray:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            with _own_signals():
-                self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
+            self._start_ray()
         self.given = self._handed_over()
         there = self.ray.cluster_resources()
         cores = int(there.get("CPU", 1))
@@ -69,6 +68,17 @@ class RayWorkers(Pool):
         for _ in range(self.count):
             self._start()
         return self
+
+    def _start_ray(self) -> None:
+        try:
+            with _own_signals():
+                self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        except Exception as problem:  # Ray raises plain exceptions, too, where a node does not come up
+            said = str(problem).strip().splitlines()
+            raise EngineError(
+                f"Ray could not be started ({said[0] if said else repr(problem)}); is the machine overloaded "
+                "or RAY_ADDRESS wrong? Try again, or use engine = local"
+            ) from problem
 
     def __exit__(self, *problem: object) -> None:
         for actor in [*self.starting.values(), *self.idle, *(actor for actor, _ in self.busy.values())]:
