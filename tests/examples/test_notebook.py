@@ -100,5 +100,5 @@ def test_the_stop_button_and_the_same_cell_again(kernel: Kernel, engine: str) ->
     assert ended == "KeyboardInterrupt"
     assert "the same call goes on" in shown
     said = "".join(c.get("text", "") or str(c.get("data")) for _, c in kernel.messages(cell))
-    assert re.search(r"going on after round \d+", said)
+    assert "going on after round" in said
     assert "rounds: 12" in said
