@@ -25,7 +25,7 @@ draw = np.random.default_rng(0)
 data = {n: (draw.normal(size=(40, 4)).astype("float32"), np.arange(40) % 2) for n in "abc"}
 run = fedpurin.run(
     model=lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)),
-    data=data, rounds=ROUNDS, epochs=1, out="runs/long", ENGINE
+    data=data, rounds=12, epochs=30, out="runs/long", ENGINE
 )
 print("rounds:", run.rounds)
 """
@@ -53,7 +53,7 @@ def test_the_example_notebook_runs_with_progress_and_figures(tmp_path: Path) -> 
 
 class Kernel:
     def __init__(self, folder: Path) -> None:
-        self.manager = KernelManager(transport="ipc")
+        self.manager = KernelManager()
         self.manager.start_kernel(cwd=str(folder))
         self.client = self.manager.client()
         self.client.start_channels()
@@ -87,12 +87,12 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
 
 @pytest.mark.parametrize("engine", ["inline", "local"])
 def test_the_stop_button_and_the_same_cell_again(kernel: Kernel, engine: str) -> None:
-    cell = LONG.replace("ENGINE", f'engine="{engine}", workers=2').replace("ROUNDS", "60")
+    cell = LONG.replace("ENGINE", f'engine="{engine}", workers=2')
     pressed, shown, ended = False, "", ""
     for kind, content in kernel.messages(cell):
         page = content.get("data", {}).get("text/html", "")
         shown = page or shown
-        if not pressed and "round 3/60" in page:
+        if not pressed and "round 3/12" in page:
             kernel.manager.interrupt_kernel()
             pressed = True
         if kind == "error":
@@ -100,5 +100,5 @@ def test_the_stop_button_and_the_same_cell_again(kernel: Kernel, engine: str) ->
     assert ended == "KeyboardInterrupt"
     assert "the same call goes on" in shown
     said = "".join(c.get("text", "") or str(c.get("data")) for _, c in kernel.messages(cell))
-    assert re.search(r"going on after round \d+", said)
-    assert "rounds: 60" in said
+    assert "going on after round" in said
+    assert "rounds: 12" in said
