@@ -35,8 +35,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fedpurin.config import Config
-from fedpurin.data import Split, reading
-from fedpurin.data.catalog import FileSpec, Source
+from fedpurin.data import Split
+from fedpurin.data.catalog import DatasetSpec, FileSpec
+from fedpurin.data.official import read as read_official
 from fedpurin.data.own import load_own
 from fedpurin.errors import FedpurinError, RunError
 
@@ -189,11 +190,11 @@ def _official_cases(folder: Path) -> list[Case]:
     kinds = [("x.gz", "train", "images"), ("y.gz", "train", "labels")]
     kinds += [("tx.gz", "test", "images"), ("ty.gz", "test", "labels")]
     specs = [FileSpec(n, s, k, 2, _sha(contents[n[:-3]])) for n, s, k in kinds]  # type: ignore[arg-type]
-    idx = Source("idx", "idx", (1, 2, 2), ("a", "b"), tuple(specs))
+    idx = DatasetSpec("idx", "idx", (1, 2, 2), ("a", "b"), tuple(specs))
     record = bytes([1, *range(4)])
     halves = [("r", "train"), ("s", "test")]
     records = tuple(FileSpec(n, split, "records", 1, _sha(record)) for n, split in halves)  # type: ignore[arg-type]
-    cifar = Source("cifar", "cifar", (1, 2, 2), ("a", "b"), records, archive="cifar.tar.gz")
+    cifar = DatasetSpec("cifar", "cifar", (1, 2, 2), ("a", "b"), records, archive="cifar.tar.gz")
     (folder / "idx").mkdir()
     for name, content in contents.items():
         (folder / "idx" / f"{name}.gz").write_bytes(gzip.compress(content))
@@ -203,7 +204,7 @@ def _official_cases(folder: Path) -> list[Case]:
         file.write_bytes(gzip.compress(mutant, 1) if official else mutant)
         claimed = tuple(replace(s, sha256=_sha(mutant)) if s.name == file.name else s for s in specs)
         try:
-            found = reading.read(replace(idx, files=claimed) if official else idx, folder)
+            found = read_official(replace(idx, files=claimed) if official else idx, folder)
         finally:
             file.write_bytes(sound)
         assert found.train_x.shape == (2, 1, 2, 2)
@@ -211,11 +212,11 @@ def _official_cases(folder: Path) -> list[Case]:
 
     def check_archive(mutant: bytes) -> None:
         (folder / "cifar.tar.gz").write_bytes(gzip.compress(mutant, 1))
-        assert reading.read(cifar, folder).train_y.tolist() == [1]
+        assert read_official(cifar, folder).train_y.tolist() == [1]
 
     def check_gzip(mutant: bytes) -> None:
         (folder / "cifar.tar.gz").write_bytes(mutant)
-        assert reading.read(cifar, folder).train_y.tolist() == [1]
+        assert read_official(cifar, folder).train_y.tolist() == [1]
 
     tar = _tar({"cifar/r": record, "cifar/s": record})
     return [
@@ -292,11 +293,10 @@ def _resumed(folder: Path, logs: dict[str, Path]) -> Any:
 
 def _shown(path: Path) -> None:
     """All that tables, figures and reports ask of a run."""
-    from fedpurin.runs.setting import labels, setting_key
+    from fedpurin.result import load_result
+    from fedpurin.runs.same_setting import labels, setting_key
 
-    from fedpurin.result import load_run
-
-    run = load_run(path)
+    run = load_result(path)
     Config.from_stored(run.config)
     json.dumps([run.summary, run.derive_summary(), run.ledger.document(), run.ledger.table_rows()])
     setting_key(run.config), labels([run.config]), run.kept(), str(run), run.seconds(), run.rows()

@@ -122,7 +122,7 @@ def test_every_flag_reaches_its_setting() -> None:
     given = {
         "method": "fedcac", "dataset": "cifar-10", "alpha": "0.7", "clients": "3", "rounds": "4", "seed": "5",
         "workers": "2", "engine": "ray", "values": "int8", "data-dir": "somewhere", "model": "mlp",
-        "tau": "0.3", "beta": "2", "participation": "0.5",
+        "tau": "0.3", "beta": "2", "participation": "0.5", "device": "auto", "precision": "bfloat16",
     }  # fmt: skip
     assert given.keys() == FLAGS.keys()
     config = parsed(*(word for flag, value in given.items() for word in (f"--{flag}", value)))

@@ -117,7 +117,7 @@ def test_filters_narrow_the_plan(reproduce: Reproduce) -> None:
         (["table-accuracy", "--dataset", "mnist"], "has no data set 'mnist'"),
         (["table-accuracy", "--method", "fedprox"], "'fedprox' is unknown"),
         (["table-accuracy", "--alpha", "x"], "should be numbers"),
-        (["table-accuracy", "--set", "rounds=3"], "section.key=value"),
+        (["table-accuracy", "--set", "rounds=3"], "'rounds=3' should read SECTION.KEY=VALUE"),
         (["table-accuracy", "somewhere"], "takes no paths"),
         (["docs"], "needs at least one Markdown file"),
     ],

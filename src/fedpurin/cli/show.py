@@ -93,7 +93,8 @@ def _cells(summaries: list[dict[str, Any]], validated: bool, measure: Measure) -
 
     def mib(direction: str) -> str:
         values = [s["mib_per_client_round"][direction] for s in summaries]
-        return _spread(values, 6 if 0 < max(values) < 0.01 else 3)
+        most = max(values)
+        return _spread(values, 3 if most == 0 or most >= 0.01 else 4 if most >= 0.001 else 6)
 
     chosen = [scale * s["by_validation"]["accuracy"] for s in summaries if "by_validation" in s]
     return [
