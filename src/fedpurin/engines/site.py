@@ -249,12 +249,12 @@ class Site:
             loss,
             seed,
             self.device,
-            ending.tail,
-            ending.squares,
-            self.job.task.optimiser,
-            ending.inside,
-            inside,
-            self.method.rate(t),
+            tail=ending.tail,
+            squares=ending.squares,
+            optimiser_of=self.job.task.optimiser,
+            inside=ending.inside,
+            choose=inside,
+            rate=self.method.rate(t),
         )
         if ending.refresh:
             refresh_statistics(self.model, data, self.config.train.batch_size, self.device)
