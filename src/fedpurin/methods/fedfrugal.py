@@ -11,7 +11,8 @@ server   r += weighted mean of the decoded u;  send the largest `down` share of 
          c += what the clients decode of it;  r -= the same
 
 With `mix` each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup); with
-`fade` the local learning rate falls from round to round.
+`fade` the local learning rate falls from round to round; with `prior` a client's b0 has the logarithm of its
+class shares added to the classifier's biases.
 
 What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
 is sent later. A client that missed an aggregation gets c itself, exactly, wherever it changed meanwhile.
