@@ -5,8 +5,8 @@ The common model b = b0 + c; b0 comes from the seed. Batch norm never travels.
 client   start from b, train;  end = mean of the iterates of the last epoch
          u = end - b + residual;  send the largest `up` share of u per layer
          residual = u - what the server decodes of it
-         o = steady * o + (1 - steady) * (end - b);  the personal model is b + o, its batch-norm statistics
-         measured anew over the client's own samples
+         o = steady * o + (1 - steady) * (end - b);  the personal model is b + own * o, its batch-norm
+         statistics measured anew over the client's own samples
 server   r += weighted mean of the decoded u;  send the largest `down` share of r per layer to everybody
          c += what the clients decode of it;  r -= the same
 
@@ -88,6 +88,9 @@ class FedFrugal(Method[Offsets, Common]):
     tail: int = setting(1, "last epochs whose iterates are averaged; 0: the last iterate", least=0)
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
+    own: float = setting(
+        0.5, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1
+    )
     prior: float = setting(
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
@@ -132,7 +135,7 @@ class FedFrugal(Method[Offsets, Common]):
             change_nd = memory.change + values_nd
         else:  # it missed something: these are values of c, not a step
             change_nd = values_nd if told_nd is None else torch.where(told_nd, values_nd, memory.change)
-        personal_nd = memory.initial + change_nd + memory.offset
+        personal_nd = memory.initial + change_nd + self.own * memory.offset
         after = Offsets(memory.initial, change_nd, memory.residual, memory.offset)
         return delivery.selection.put(weights_nD, personal_nd), after
 
@@ -154,7 +157,9 @@ class FedFrugal(Method[Offsets, Common]):
         first_n1 = (memory.offset == 0).all(1, keepdim=True)
         offset_nd = torch.where(first_n1, offset_nd, mixed_nd)
         after = Offsets(memory.initial, memory.change, memory.residual, offset_nd)
-        return (fit.selection.put(fit.end_nD, start_nd + offset_nd) if self.steady else None), after
+        if self.own == 1 and not self.steady:
+            return None, after  # the trained model itself, without rounding
+        return fit.selection.put(fit.end_nD, start_nd + self.own * offset_nd), after
 
     def upload(self, fit: Fit, memory: Offsets) -> tuple[Message | None, Offsets]:
         update_nd = fit.selection.take(fit.end_nD) - fit.selection.take(fit.start_nD) + memory.residual
