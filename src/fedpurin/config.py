@@ -28,7 +28,7 @@ from fedpurin.sections import (
     TrainSection,
     WireSection,
 )
-from fedpurin.settings import check_limits, converted, names_of, plain
+from fedpurin.settings import check_limits, converted, names_of, old_values, plain
 from fedpurin.value_types import find_type
 
 if TYPE_CHECKING:
@@ -143,13 +143,15 @@ class Config:
 
     @classmethod
     def from_stored(cls, table: Mapping[str, Mapping[str, Any]]) -> Config:
-        """A configuration that an earlier version wrote: settings of other methods are passed over."""
+        """A configuration that an earlier version wrote: settings of other methods are passed over, and those
+        that it did not have are as they were then."""
         for section, values in table.items():
             if not isinstance(values, Mapping):
                 raise ConfigError(f"[{section}] must be a table of settings, not {values!r}")
         named = {section: dict(values) for section, values in table.items()}
-        accepted = names_of(_method_class(named.get("run", {}).get("method", DEFAULT_METHOD)))
-        named["method"] = {k: v for k, v in named.get("method", {}).items() if k in accepted}
+        kind = _method_class(named.get("run", {}).get("method", DEFAULT_METHOD))
+        own = {k: v for k, v in named.get("method", {}).items() if k in names_of(kind)}
+        named["method"] = old_values(kind) | own
         return cls().updated(named)
 
     def updated(self, table: Mapping[str, Any]) -> Config:

@@ -12,8 +12,17 @@ from fedpurin.errors import ConfigError
 
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
-    """A field with its help text and its limits: above, least, most, or choices."""
+    """A field with its help text and its limits: above, least, most, or choices.
+
+    `before`: what it counts as in files that are older than the setting, or its default; without it, the
+    default.
+    """
     return field(default=default, metadata={"help": help, **limits})
+
+
+def old_values(kind: type) -> dict[str, Any]:
+    """The settings of which old files that do not hold them mean something else than the default."""
+    return {f.name: f.metadata["before"] for f in fields(kind) if "before" in f.metadata}
 
 
 @cache

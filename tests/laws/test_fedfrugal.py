@@ -25,7 +25,7 @@ from fedpurin.methods.fedfrugal import Common, FedFrugal, Offsets, blended
 from reference import as_float32
 from tiny import Federation, tiny_job
 
-UP, DOWN, STEADY = 0.3, 0.4, 0.6
+UP, DOWN, STEADY, OWN = 0.3, 0.4, 0.6, 0.5
 ROUNDING = 1e-6  # of a float32 mean of four values, none above 1
 # clients of each round, and whose upload is lost; client 3 is new in round 4, client 1 misses 3 and 4
 PLAN: list[tuple[list[int], tuple[int, ...]]] = [
@@ -130,7 +130,12 @@ def close(found: Tensor, expected: Sequence[float]) -> None:
 def test_everybody_holds_the_servers_model_and_a_personal_one_beside_it(
     values: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: dict[str, Any] = {"method__up": UP, "method__down": DOWN, "method__steady": STEADY}
+    settings: dict[str, Any] = {
+        "method__up": UP,
+        "method__down": DOWN,
+        "method__steady": STEADY,
+        "method__own": OWN,
+    }
     fed = Federation(tiny_job("fedfrugal", wire__values=values, **settings))
     fits: dict[tuple[int, int], Fit] = {}
     original = Site._fit
@@ -163,7 +168,7 @@ def assert_held(fed: Federation, twin: Twin) -> None:
         assert after["memory.residual"].tolist() == twin.residual[client]
         close(after["memory.offset"], twin.offset[client] or [0.0] * d)
         personal = take(after["weights"][None])[0].tolist()
-        assert personal == added(twin.b, after["memory.offset"].tolist())
+        assert personal == added(twin.b, [OWN * o for o in after["memory.offset"].tolist()])
         stays = ~fed.job.config.method.exchanged(fed.job.layout)
         assert torch.equal(after["weights"][stays], fed.states[client]["weights"][stays])
 
@@ -176,15 +181,18 @@ def test_a_lost_upload_leaves_no_trace_at_the_client() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in fed.states[1].items())
 
 
-def test_without_a_past_the_personal_model_is_the_trained_one() -> None:
-    fed = Federation(tiny_job("fedfrugal", method__steady=0.0))
+@pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
+def test_without_a_past_the_personal_model_lies_between_the_common_and_the_trained_one(own: float) -> None:
+    fed = Federation(tiny_job("fedfrugal", method__steady=0.0, method__own=own))
     for t in (1, 2):
         fed.round(t)
         for client in range(4):
             state, take = fed.states[client], fed.job.selection.take
             personal = take(state["weights"][None])[0]
             common = state["memory.initial"] + state["memory.change"]
-            torch.testing.assert_close(personal, common + state["memory.offset"], rtol=0, atol=ROUNDING)
+            between = common + own * state["memory.offset"]
+            torch.testing.assert_close(personal, between, rtol=0, atol=ROUNDING)
+            assert state["memory.offset"].abs().max() > 0.001, "else all of them are the same model"
 
 
 def test_each_sample_is_blended_with_the_one_before_it() -> None:

@@ -89,15 +89,17 @@ class FedFrugal(Method[Offsets, Common]):
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
     own: float = setting(
-        0.5, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1
+        0.5, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1, before=1.0
     )
     prior: float = setting(
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
     fade: float = setting(
-        1.0, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1
+        0.95, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1, before=1.0
     )
-    mix: float = setting(0.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1)
+    mix: float = setting(
+        1.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1, before=0.0
+    )
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")

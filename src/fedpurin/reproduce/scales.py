@@ -9,7 +9,7 @@ from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError
-from fedpurin.runs.same_setting import config_of, differences, method_settings
+from fedpurin.runs.same_setting import differences, method_settings
 
 PRESETS = {
     "fashion-mnist": "paper-fashion-mnist",
@@ -82,8 +82,7 @@ class Request:
 @lru_cache
 def paper_config(dataset: str, method: str) -> Config:
     """The preset of the data set for this method, with those of its settings that the method has."""
-    preset = Config.preset(PRESETS[dataset]).as_dict()
-    return config_of({**preset, "run": {**preset["run"], "method": method}})
+    return Config.preset(PRESETS[dataset]).updated({"run": {"method": method}})
 
 
 def own(table: Mapping[str, Any], method: str, methods: Sequence[str] = ()) -> dict[str, Any]:

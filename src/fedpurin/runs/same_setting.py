@@ -3,8 +3,9 @@
 Two runs have the same setting when they differ in nothing that decides their numbers, except in their seeds:
 they are seeds of one experiment. The method's own settings count. Settings of other methods, which old files
 hold too, do not count, and neither does where or how fast a run was made. wire.values = auto counts as the
-type that it stands for. A setting that is newer than a file counts there with its default. If the seeds are
-equal too, the two runs are one cell, and need not both be run.
+type that it stands for. A setting that is newer than a file counts there with its default, or with what its
+method says that it was `before`. If the seeds are equal too, the two runs are one cell, and need not both be
+run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from fedpurin.config import PYTHON, Config
 from fedpurin.errors import ConfigError
+from fedpurin.settings import old_values
 
 ConfigTable = Mapping[str, Any]  # {section: {key: value}}
 SEEDS = ("run.seed", "run.split_seed", "run.model_seed", "run.order_seed")
@@ -66,6 +68,7 @@ def _method(name: str) -> Any:
 
 @lru_cache
 def _defaults(method: str) -> dict[str, Any]:
+    """What a file means that does not hold a setting."""
     accepted = method_settings(method)
     base = _standard() if accepted is None else _standard().updated({"run": {"method": method}})
     table = {
@@ -73,7 +76,9 @@ def _defaults(method: str) -> dict[str, Any]:
         for name, value in flattened(base.as_dict()).items()
         if not name.startswith("method.") or (accepted is not None and name.partition(".")[2] in accepted)
     }
-    return table | {"wire.values": str(getattr(_method(method), "value_type", "float32"))}  # what auto means
+    kind = _method(method)
+    then = {} if kind is None else {f"method.{name}": value for name, value in old_values(kind).items()}
+    return table | then | {"wire.values": str(getattr(kind, "value_type", "float32"))}  # what auto means
 
 
 def setting_of(config: ConfigTable) -> dict[str, Any]:
@@ -201,7 +206,7 @@ class Cell:
 def cell_key(config: Config | ConfigTable) -> str:
     """Readable, and the same for the same numbers: FedAvg's key does not depend on beta.
 
-    Only what is not at its default enters the hash, so that a setting added later changes no key.
+    Only what an old file would have to say enters the hash, so that a setting added later changes no key.
     """
     return _config_key(config) if isinstance(config, Config) else _table_key(config)
 
@@ -231,4 +236,5 @@ def config_of(table: ConfigTable) -> Config:
         if section in sections
     }
     own = {k: v for k, v in table.get("method", {}).items() if accepted is None or k in accepted}
-    return _standard().updated({**read, "method": own})
+    then = {} if accepted is None else old_values(_method(method_of(table)))
+    return _standard().updated({**read, "method": then | own})
