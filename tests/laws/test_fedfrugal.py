@@ -242,6 +242,10 @@ def test_the_learning_rate_fades_from_round_to_round() -> None:
         state = fed.work(0, 3).state
         steps.append(state["memory.offset"])
     assert steps[0].abs().max() > 0.01
+    assert [round(FedFrugal(fade=0.95).rate(t), 4) for t in (1, 2, 60, 64, 65, 999)] == [
+        *(1.0, 0.95, 0.0485),
+        *(0.04, 0.04, 0.04),  # it would go on to nothing
+    ]
     torch.testing.assert_close(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
 
 

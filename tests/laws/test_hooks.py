@@ -12,10 +12,12 @@ from torch import Tensor
 
 from fedpurin import wire
 from fedpurin.core.bits import pack_bits
+from fedpurin.core.collaborate import collaborators, overlap_of, threshold
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods import METHODS, AnyMethod, Fit, find_method
 from fedpurin.methods.base import NoMemory
 from fedpurin.methods.fedpurin import FedPURIN
+from fedpurin.methods.groups import Groups
 from fedpurin.methods.state import ServerState, TensorState
 from tiny import case_name, row_of, some_fit, tiny_layout
 
@@ -334,6 +336,26 @@ def test_each_score_is_what_it_says(score: str) -> None:
         "random": fit.noise(),
     }[score]
     assert torch.equal(method.scores(fit), expected)
+
+
+def test_strict_groups_begin_where_the_papers_come_to() -> None:
+    """Overlaps 0.9, 0.7 and 0.5: their mean is 0.7; half-way to beta the threshold is 0.8."""
+    strict = FedPURIN(beta=8, strict=0.5)
+    assert [strict.as_in_round(t) for t in (1, 4, 5, 8, 9)] == [4, 4, 5, 8, 9]
+    assert [FedPURIN(beta=8).as_in_round(t) for t in (1, 8, 9)] == [1, 8, 9]
+    overlap = torch.tensor([[1.0, 0.9, 0.7], [0.9, 1.0, 0.5], [0.7, 0.5, 1.0]])
+    assert collaborators(overlap, strict.as_in_round(1), 8).sum(1).tolist() == [2, 2, 1]
+    assert threshold(overlap, strict.as_in_round(1), 8) == pytest.approx(0.8)
+    uploads = uploads_of(strict)
+    assert uploads.packed_nb is not None
+    loose, close = (method.aggregate(Groups(), uploads_of(method), 1) for method in (FedPURIN(beta=8), strict))
+    assert loose.threshold is not None
+    assert close.threshold is not None
+    pairs = overlap_of(uploads.packed_nb)[~torch.eye(len(uploads.clients), dtype=torch.bool)].double()
+    mean, most = float(pairs.mean()), float(pairs.max())
+    assert float(loose.threshold) == pytest.approx(mean + (most - mean) / 8)
+    assert float(close.threshold) == pytest.approx((mean + most) / 2)
+    assert most > mean, "else both are the same"
 
 
 def test_tau_moves_linearly_until_beta_and_stays_there() -> None:

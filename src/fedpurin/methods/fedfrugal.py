@@ -35,6 +35,8 @@ from fedpurin.methods.base import Ending, Fit, Method
 from fedpurin.methods.state import ServerState, TensorState
 from fedpurin.settings import setting
 
+LEAST_RATE = 0.04  # the local rate never falls below this share of the first round's
+
 
 def blended(rows: Tensor, mix: float) -> Tensor:
     """[n, ...]: each row with the one before it, whose shares fall evenly between 0 and `mix`.
@@ -108,7 +110,7 @@ class FedFrugal(Method[Offsets, Common]):
         return Ending(self.tail, self.refresh)
 
     def rate(self, t: int) -> float:
-        return float(self.fade ** (t - 1))
+        return float(max(self.fade ** (t - 1), LEAST_RATE))
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)

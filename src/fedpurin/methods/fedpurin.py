@@ -6,11 +6,12 @@ server   O_ij from the masks;  C_i = { j: O_ij >= Th(t) };  delta_i = mean over 
 
 Not the paper's: score = curvature, |theta| sqrt(h) with h the mean squared gradient of the last epoch's
 mini-batches (theta^2 h orders parameters alike); tau_end; silent_after; settle, the mask first and the last
-epochs inside it. Updates for weights: fedfrugal.py.
+epochs inside it; strict, groups of close clients only. Updates for weights: fedfrugal.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -53,6 +54,9 @@ class FedPURIN(Method[NoMemory, Groups]):
     tau_end: float = setting(0.0, "tau moves there, linearly, until round beta; 0: it stays", least=0, most=1)
     silent_after: int = setting(0, SILENT_AFTER, least=0)
     settle: int = setting(0, "last epochs trained inside the mask, which is chosen before them", least=0)
+    strict: float = setting(
+        0.0, "groups begin as the paper's are at this share of beta: 0.8, only the closest", least=0, most=1
+    )
 
     def __post_init__(self) -> None:
         if self.settle and self.score == "curvature":
@@ -82,6 +86,10 @@ class FedPURIN(Method[NoMemory, Groups]):
             return self.tau
         way = min(1.0, (t - 1) / max(1, self.beta - 1))
         return self.tau + way * (self.tau_end - self.tau)
+
+    def as_in_round(self, t: int) -> int:
+        """The round of the paper's schedule whose groups are formed in round t."""
+        return max(t, math.ceil(self.strict * self.beta))
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> NoMemory:
         return NoMemory()
@@ -121,7 +129,7 @@ class FedPURIN(Method[NoMemory, Groups]):
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
-        return merge_groups(uploads, t, self.beta, self.average)
+        return merge_groups(uploads, self.as_in_round(t), self.beta, self.average)
 
     def record(self, server: Groups, uploads: Uploads) -> dict[str, Any]:
         return describe_groups(server, uploads)
