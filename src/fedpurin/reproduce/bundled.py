@@ -34,7 +34,7 @@ def rows(source: Source) -> list[tuple[str, list[Record]]]:
         apart = differences([table, usual(method).as_dict()])
         if all(name.startswith(("method.", "wire.")) for name in apart):
             by_setting.setdefault(record.setting, []).append(record)
-            names[record.setting] = method_label(method) + describe_setting(table, apart)
+            names[record.setting] = method_label(method) + describe_setting(table, apart, most=None)
     order = list(METHODS)
 
     def place(key: Hashable) -> tuple[int, int, str]:
