@@ -348,7 +348,8 @@ def test_strict_groups_begin_where_the_papers_come_to() -> None:
     assert threshold(overlap, strict.as_in_round(1), 8) == pytest.approx(0.8)
     uploads = uploads_of(strict)
     assert uploads.packed_nb is not None
-    loose, close = (method.aggregate(Groups(), uploads_of(method), 1) for method in (FedPURIN(beta=8), strict))
+    methods = FedPURIN(beta=8), strict
+    loose, close = (method.aggregate(Groups(), uploads_of(method), 1) for method in methods)
     assert loose.threshold is not None
     assert close.threshold is not None
     pairs = overlap_of(uploads.packed_nb)[~torch.eye(len(uploads.clients), dtype=torch.bool)].double()

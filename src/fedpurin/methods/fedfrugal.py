@@ -97,7 +97,7 @@ class FedFrugal(Method[Offsets, Common]):
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
     fade: float = setting(
-        0.95, "factor on the local learning rate from round to round; 1: it stays", above=0, most=1, before=1.0
+        0.95, "factor on the local rate from round to round; 1: it stays", above=0, most=1, before=1.0
     )
     mix: float = setting(
         1.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1, before=0.0

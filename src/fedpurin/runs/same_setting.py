@@ -171,9 +171,7 @@ def differences(configs: Sequence[ConfigTable]) -> list[str]:
     return sorted(differing, key=lambda name: (not name.startswith("method."), name))
 
 
-def describe_setting(
-    config: ConfigTable, names: Iterable[str], most: int | None = SHOWN_DIFFERENCES
-) -> str:
+def describe_setting(config: ConfigTable, names: Iterable[str], most: int | None = SHOWN_DIFFERENCES) -> str:
     """ " (tau 0.2, alpha 0.5)": what sets a configuration apart; "" where nothing does."""
     own = setting_of(config)
     shown = [f"{name.partition('.')[2]} {own[name]}" for name in names if name in own]
