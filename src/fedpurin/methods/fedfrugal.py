@@ -5,14 +5,14 @@ The common model b = b0 + c; b0 comes from the seed. Batch norm never travels.
 client   start from b, train;  end = mean of the iterates of the last epoch
          u = end - b + residual;  send the largest `up` share of u per layer
          residual = u - what the server decodes of it
-         o = steady * o + (1 - steady) * (end - b);  the personal model is b + own * o, its batch-norm
+         o = steady * o + (1 - steady) * (end - b);  the personal model is b + w * o, its batch-norm
          statistics measured anew over the client's own samples
 server   r += weighted mean of the decoded u;  send the largest `down` share of r per layer to everybody
          c += what the clients decode of it;  r -= the same
 
-With `mix` each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup); with
-`fade` the local learning rate falls from round to round; with `prior` a client's b0 has the logarithm of its
-class shares added to the classifier's biases.
+Each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup, `mix`). The local
+learning rate falls from round to round (`fade`) until `rest` of it is left, and the offset's weight w with it.
+With `prior` a client's b0 has the logarithm of its class shares added to the classifier's biases.
 
 What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
 is sent later. A client that missed an aggregation gets c itself, exactly, wherever it changed meanwhile.
@@ -20,8 +20,9 @@ is sent later. A client that missed an aggregation gets c itself, exactly, where
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +35,6 @@ from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.base import Ending, Fit, Method
 from fedpurin.methods.state import ServerState, TensorState
 from fedpurin.settings import setting
-
-LEAST_RATE = 0.04  # the local rate never falls below this share of the first round's
 
 
 def blended(rows: Tensor, mix: float) -> Tensor:
@@ -91,17 +90,23 @@ class FedFrugal(Method[Offsets, Common]):
     refresh: bool = setting(True, "measure batch-norm statistics anew after training")
     steady: float = setting(0.7, "weight of the past in the personal offset; 0: none", least=0, most=0.99)
     own: float = setting(
-        0.5, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1, before=1.0
+        1.0, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1
     )
+    own_fades: bool = setting(True, "the offset's weight falls with the rate", before=False)
     prior: float = setting(
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
     fade: float = setting(
         0.95, "factor on the local rate from round to round; 1: it stays", above=0, most=1, before=1.0
     )
+    rest: float = setting(0.25, "share of the local rate at which fading ends", least=0, most=1, before=0.0)
     mix: float = setting(
         1.0, "largest share of its neighbour in a training sample; 0: none", least=0, most=1, before=0.0
     )
+
+    @classmethod
+    def idle(cls, settings: Mapping[str, Any]) -> dict[str, str]:
+        return {"rest": "fade", "own_fades": "fade"} if settings.get("fade") == 1 else {}
 
     def exchanged(self, layout: Layout) -> Tensor:
         return layout.where("body", "head")
@@ -110,7 +115,11 @@ class FedFrugal(Method[Offsets, Common]):
         return Ending(self.tail, self.refresh)
 
     def rate(self, t: int) -> float:
-        return float(max(self.fade ** (t - 1), LEAST_RATE))
+        return float(max(self.fade ** (t - 1), self.rest))
+
+    def weight(self, t: int) -> float:
+        """Of the offset in the personal model."""
+        return self.own * (self.rate(t) if self.own_fades else 1.0)
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)
@@ -139,7 +148,7 @@ class FedFrugal(Method[Offsets, Common]):
             change_nd = memory.change + values_nd
         else:  # it missed something: these are values of c, not a step
             change_nd = values_nd if told_nd is None else torch.where(told_nd, values_nd, memory.change)
-        personal_nd = memory.initial + change_nd + self.own * memory.offset
+        personal_nd = memory.initial + change_nd + self.weight(delivery.aggregated) * memory.offset
         after = Offsets(memory.initial, change_nd, memory.residual, memory.offset)
         return delivery.selection.put(weights_nD, personal_nd), after
 
@@ -161,9 +170,10 @@ class FedFrugal(Method[Offsets, Common]):
         first_n1 = (memory.offset == 0).all(1, keepdim=True)
         offset_nd = torch.where(first_n1, offset_nd, mixed_nd)
         after = Offsets(memory.initial, memory.change, memory.residual, offset_nd)
-        if self.own == 1 and not self.steady:
+        weight = self.weight(fit.t)
+        if weight == 1 and not self.steady:
             return None, after  # the trained model itself, without rounding
-        return fit.selection.put(fit.end_nD, start_nd + self.own * offset_nd), after
+        return fit.selection.put(fit.end_nD, start_nd + weight * offset_nd), after
 
     def upload(self, fit: Fit, memory: Offsets) -> tuple[Message | None, Offsets]:
         update_nd = fit.selection.take(fit.end_nD) - fit.selection.take(fit.start_nD) + memory.residual
