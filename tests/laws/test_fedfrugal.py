@@ -135,6 +135,7 @@ def test_everybody_holds_the_servers_model_and_a_personal_one_beside_it(
         "method__down": DOWN,
         "method__steady": STEADY,
         "method__own": OWN,
+        "method__own_fades": False,
     }
     fed = Federation(tiny_job("fedfrugal", wire__values=values, **settings))
     fits: dict[tuple[int, int], Fit] = {}
@@ -183,7 +184,7 @@ def test_a_lost_upload_leaves_no_trace_at_the_client() -> None:
 
 @pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
 def test_without_a_past_the_personal_model_lies_between_the_common_and_the_trained_one(own: float) -> None:
-    fed = Federation(tiny_job("fedfrugal", method__steady=0.0, method__own=own))
+    fed = Federation(tiny_job("fedfrugal", method__steady=0.0, method__own=own, method__own_fades=False))
     for t in (1, 2):
         fed.round(t)
         for client in range(4):
@@ -237,16 +238,40 @@ def test_the_learning_rate_fades_from_round_to_round() -> None:
     """One step of plain SGD: in round 3 it is a quarter of what it is without fading."""
     steps = []
     for fade in (1.0, 0.5):
-        config = {"train__momentum": 0.0, "train__batch_size": 50, "method__fade": fade, "method__tail": 0}
+        config = {
+            "train__momentum": 0.0,
+            "train__batch_size": 50,
+            "method__fade": fade,
+            "method__rest": 0.0,
+            "method__tail": 0,
+        }
         fed = Federation(tiny_job("fedfrugal", **config))
         state = fed.work(0, 3).state
         steps.append(state["memory.offset"])
     assert steps[0].abs().max() > 0.01
-    assert [round(FedFrugal(fade=0.95).rate(t), 4) for t in (1, 2, 60, 64, 65, 999)] == [
-        *(1.0, 0.95, 0.0485),
-        *(0.04, 0.04, 0.04),  # it would go on to nothing
-    ]
     torch.testing.assert_close(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_fading_ends_at_rest_and_takes_the_offsets_weight_along() -> None:
+    method = FedFrugal(fade=0.5, rest=0.2, own=0.6)
+    assert [method.rate(t) for t in (1, 2, 3, 4, 99)] == [1.0, 0.5, 0.25, 0.2, 0.2]
+    assert [method.weight(t) for t in (1, 2, 99)] == [0.6, 0.3, 0.6 * 0.2]
+    assert [FedFrugal(fade=0.5, own=0.6, own_fades=False).weight(t) for t in (1, 9)] == [0.6, 0.6]
+
+
+def test_the_weight_is_that_of_the_round_in_training_and_after_the_reply() -> None:
+    fed = Federation(tiny_job("fedfrugal", method__fade=0.5, method__rest=0.0))
+    fed.round(1)
+    fed.round(2)
+    for client in range(4):
+        state, take = fed.states[client], fed.job.selection.take
+        common = state["memory.initial"] + state["memory.change"]
+        trained = take(state["weights"][None])[0]
+        torch.testing.assert_close(trained, common + 0.5 * state["memory.offset"], rtol=0, atol=ROUNDING)
+        after = fed.site.finish(client, 2, fed.reply(client), state, fed.job.client_data(client)).state
+        common = after["memory.initial"] + after["memory.change"]
+        merged = take(after["weights"][None])[0]
+        torch.testing.assert_close(merged, common + 0.5 * after["memory.offset"], rtol=0, atol=ROUNDING)
 
 
 def test_a_client_that_knows_its_classes_starts_with_their_shares_in_its_biases() -> None:

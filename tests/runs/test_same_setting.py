@@ -83,13 +83,14 @@ def test_a_setting_that_came_later_has_its_default_in_old_files() -> None:
 
 
 def test_a_default_that_changed_stays_in_old_files_what_it_was() -> None:
-    old, then = table("fedfrugal"), table("fedfrugal", method={"own": 1.0, "mix": 0.0, "fade": 1.0})
-    now = table("fedfrugal", method={"own": 0.5, "mix": 1.0, "fade": 0.95})
+    settings = {"own": 1.0, "own_fades": False, "mix": 0.0, "fade": 0.9, "rest": 0.0}
+    old, then = table("fedfrugal", method={"fade": 0.9}), table("fedfrugal", method=settings)
+    now = table("fedfrugal", method={"own_fades": True, "mix": 1.0, "fade": 0.95, "rest": 0.25})
     assert setting_key(old) == setting_key(then) != setting_key(now)
     assert cell_key(old) == cell_key(then) != cell_key(now)
     assert differences([old, then]) == []
     for config in (Config.from_stored(old), config_of(old)):
-        assert (config.method.own, config.method.mix, config.method.fade) == (1.0, 0.0, 1.0)
+        assert {name: getattr(config.method, name) for name in settings} == settings
     assert cell_key(Config().updated({"run": {"method": "fedfrugal"}})) == cell_key(now)
 
 
