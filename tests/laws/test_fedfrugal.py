@@ -252,10 +252,10 @@ def test_the_learning_rate_fades_from_round_to_round() -> None:
     torch.testing.assert_close(steps[1], steps[0] / 4, rtol=1e-3, atol=1e-6)
 
 
-def test_fading_ends_at_rest_and_takes_the_offsets_weight_along() -> None:
+def test_the_rate_fades_to_rest_and_the_offsets_weight_to_nothing() -> None:
     method = FedFrugal(fade=0.5, rest=0.2, own=0.6)
     assert [method.rate(t) for t in (1, 2, 3, 4, 99)] == [1.0, 0.5, 0.25, 0.2, 0.2]
-    assert [method.weight(t) for t in (1, 2, 99)] == [0.6, 0.3, 0.6 * 0.2]
+    assert [method.weight(t) for t in (1, 2, 3, 4, 5)] == [0.6, 0.3, 0.15, 0.075, 0.0375]
     assert [FedFrugal(fade=0.5, own=0.6, own_fades=False).weight(t) for t in (1, 9)] == [0.6, 0.6]
 
 

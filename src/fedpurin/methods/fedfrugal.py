@@ -11,7 +11,8 @@ server   r += weighted mean of the decoded u;  send the largest `down` share of 
          c += what the clients decode of it;  r -= the same
 
 Each sample of a mini-batch is blended with its neighbour, and so are their targets (mixup, `mix`). The local
-learning rate falls from round to round (`fade`) until `rest` of it is left, and the offset's weight w with it.
+learning rate falls from round to round (`fade`) until `rest` of it is left. The offset's weight w falls with
+it and goes on falling: in the end the common model knows more than a client's own samples say.
 With `prior` a client's b0 has the logarithm of its class shares added to the classifier's biases.
 
 What is not sent means "unchanged", never zero; what is left out or rounded away stays in the residuals and
@@ -92,7 +93,7 @@ class FedFrugal(Method[Offsets, Common]):
     own: float = setting(
         1.0, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1
     )
-    own_fades: bool = setting(True, "the offset's weight falls with the rate", before=False)
+    own_fades: bool = setting(True, "the offset's weight falls with the rate, and beyond `rest`", before=False)
     prior: float = setting(
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
@@ -119,7 +120,7 @@ class FedFrugal(Method[Offsets, Common]):
 
     def weight(self, t: int) -> float:
         """Of the offset in the personal model."""
-        return self.own * (self.rate(t) if self.own_fades else 1.0)
+        return float(self.own * (self.fade ** (t - 1) if self.own_fades else 1.0))
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Offsets:
         initial_nd = selection.take(start_nD)
