@@ -93,7 +93,7 @@ class FedFrugal(Method[Offsets, Common]):
     own: float = setting(
         1.0, "weight of the personal offset; 0: the common model, 1: as trained", least=0, most=1
     )
-    own_fades: bool = setting(True, "the offset's weight falls with the rate, and beyond `rest`", before=False)
+    own_fades: bool = setting(True, "the offset's weight falls like the rate, and on to 0", before=False)
     prior: float = setting(
         0.0, "weight of the logarithm of a client's class shares in its classifier's biases", least=0, most=2
     )
