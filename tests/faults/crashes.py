@@ -76,7 +76,7 @@ class Arena:
         return victim.said()
 
     def late(self, victim: Victim) -> bool:
-        """Ray gives its node 30 seconds, which nobody can change; a line says that it may be tried again."""
+        """Ray 2.60 gives its node 30 seconds, fixed in its code; a line says that it may be tried again."""
         said = victim.said()
         return victim.code == 1 and "Ray could not be started" in said and "Traceback" not in said
 
