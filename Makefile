@@ -2,6 +2,7 @@
 # make test   all tests but the slow ones; CI=true make test runs those too
 # make docs   the documentation as a site in build/site; a warning is an error
 # make lint   ruff, mypy, layers      make format   ruff format      make bench   benchmarks
+# make HASHES=1 ...   install only wheels whose hash is in hashes.txt (CPython 3.11, Linux x86_64, torch for CPUs)
 # make torture MINUTES=20 SEED=7   kills, full disks and broken files, many times (docs/reliability.md)
 
 PYTHON ?= python3
@@ -9,6 +10,7 @@ MINUTES ?= 20
 SEED ?= 7
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+BY_HASH = $(PIP) --require-hashes --no-deps -r hashes.txt && $(PIP) --no-deps --no-build-isolation -e .
 
 .PHONY: demo test lint format bench docs torture clean
 
@@ -50,7 +52,7 @@ torture: .venv/dev-ready
 
 .venv/dev-ready: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing fedpurin with everything its tests need (once)"
-	$(PIP) -e '.[report,flower,ray,tensorboard,images,docs,dev]'
+	$(if $(HASHES),$(BY_HASH),$(PIP) -e '.[report,flower,ray,tensorboard,images,docs,dev]')
 	@touch $@ .venv/demo-ready
 
 clean:

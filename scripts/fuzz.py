@@ -59,6 +59,7 @@ TOKENS = (
     *(b'"a"', b"0.5", b"NaN", b"2147483648", b"[null]", b"[0]", b"[[0]]", b'{"a": 1}'),
 )
 NESTED = b"[" * 5000
+TELL = 10_000  # mutants between two lines that say how far it is
 
 
 def mutate(data: bytes, random: Random) -> bytes:
@@ -323,6 +324,8 @@ def fuzz(target: str, count: int, seed: int) -> Counter[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for number in range(count):
+                if number and number % TELL == 0:
+                    print(f"{target}: {number} mutants so far, no finding", file=sys.stderr, flush=True)
                 case = cases[number % len(cases)]  # in turn
                 mutant = mutate(case.sound, random)
                 outcomes[_outcome(case, case.repair(mutant) if random.random() < 0.5 else mutant)] += 1

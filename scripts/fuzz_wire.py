@@ -32,6 +32,7 @@ SMALL_FIELDS = range(4, 12)
 WIDE_FIELDS = range(12, CHECKSUM_AT, 4)
 MEMORY_LIMIT_MIB = 64
 FINGERPRINT = b"fuzzing!"
+TELL = 10_000  # mutants between two lines that say how far it is
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,8 @@ def fuzz(count: int, seed: int, mutants_per_seed: int = 200) -> Counter[str]:
     source = make_seed(random)
     before = peak_mib()
     for number in range(count):
+        if number and number % TELL == 0:
+            print(f"wire: {number} mutants so far, no finding", file=sys.stderr, flush=True)
         if number % mutants_per_seed == 0:
             source = make_seed(random)
             assert check(source, source.data) == "accepted"

@@ -60,3 +60,11 @@ def test_no_rule_is_switched_off_by_a_comment() -> None:
         for path in (ROOT / folder).rglob("*.py")
     ]
     assert not [path for path in places if re.search(r"noqa:? *.*(S\d|TID251)|ruff: noqa", path.read_text())]
+
+
+def test_every_pinned_version_has_the_hash_of_its_wheel() -> None:
+    """hashes.txt is made of constraints.txt by scripts/pin_hashes.py, and is out of date otherwise."""
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = [line for line in (ROOT / "hashes.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line.split()[0] for line in pinned] == [line for line in constraints if not line.startswith("#")]
+    assert all(re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", line) for line in pinned)

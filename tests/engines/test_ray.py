@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from fedpurin.engines.simulate import run_job
 from fedpurin.engines.site import Site
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.stopping import INTERRUPTED, stoppable
 from tiny import tiny_job
 
 
@@ -68,6 +71,22 @@ def test_a_ray_that_does_not_start_is_an_error_in_one_line(monkeypatch: pytest.M
     assert "\n" not in str(told.value)
 
 
+def test_a_sigterm_while_ray_starts_reaches_whom_it_was_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = RayWorkers(tiny_job("fedavg"))
+
+    def taken_over(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))  # as ray.init does
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(workers.ray, "init", taken_over)
+    monkeypatch.setattr(workers.ray, "is_initialized", lambda: False)
+    with stoppable():
+        ours = signal.getsignal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            workers.__enter__()
+        assert signal.getsignal(signal.SIGTERM) is ours
+
+
 def test_an_actor_answers_as_the_site_itself_does() -> None:
     job = Job.build(config("fedpurin", "local", clients=2))
     site, actor = Site(job), Actor()
@@ -98,6 +117,40 @@ def test_an_actor_that_lacks_the_data_says_on_which_node() -> None:
     assert os.uname().nodename in answer["message"]
     assert answer["concerns"] == "run"
     assert "Traceback" not in answer["message"]
+
+
+# On a cluster of its own
+
+STRUCK = """
+import os, signal, sys
+import ray._private.node, ray._private.worker
+from fedpurin.cli.main import main
+
+steps = {"node": (ray._private.node.Node, "__init__"), "connect": (ray._private.worker, "connect")}
+where, name = steps[sys.argv[1]]
+step = getattr(where, name)
+
+def struck(*given, **named):
+    step(*given, **named)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+setattr(where, name, struck)
+sys.exit(main(["run", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["connect", "node"])
+def test_a_sigterm_at_a_step_of_rays_start_stops_the_command_in_order(step: str, tmp_path: Path) -> None:
+    """Once its node was started Ray ended the process without a word; once it was connected, by abort()."""
+    file = tmp_path / "config.toml"
+    file.write_text(config("fedavg", "ray", clients=2, rounds=1).to_toml())
+    words = [sys.executable, "-c", STRUCK, step, str(file), "--out", str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == INTERRUPTED, done.stderr
+    assert "stopped" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert "SIGTERM received" not in done.stderr
 
 
 # On a cluster of two nodes, which are two raylets on this machine

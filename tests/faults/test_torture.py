@@ -8,8 +8,43 @@ import sys
 from pathlib import Path
 
 import pytest
+from crashes import STARTS, Arena
+from victims import Victim
 
 TORTURE = Path(__file__).with_name("torture.py")
+
+LATE = "fedpurin: error: Ray could not be started (The current node timed out during startup.)"
+OTHER = "fedpurin: error: no Ray actor could start within 300 s"
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "well"),
+    [
+        ([(1, LATE), (0, "done")], 2, True),
+        ([(1, LATE)] * STARTS, STARTS, False),
+        ([(1, OTHER)], 1, False),
+        ([(1, f"Traceback\n{LATE}")], 1, False),
+        ([(-6, LATE)], 1, False),
+    ],
+)
+def test_only_a_ray_that_is_late_is_started_again_and_not_for_ever(
+    answers: list[tuple[int, str]], tries: int, well: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, left = Arena.__new__(Arena), list(answers)
+    arena.engine = "ray"
+
+    def start(path: Path | None = None) -> Victim:
+        code, said = left.pop(0)
+        (tmp_path / "log.txt").write_text(said)
+        return Victim(0, tmp_path / "log.txt", code)
+
+    monkeypatch.setattr(arena, "start", start)
+    if well:
+        assert arena.go_on() == "done"
+    else:
+        with pytest.raises(AssertionError, match="ray: exit code"):
+            arena.go_on()
+    assert len(answers) - len(left) == tries
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Break runs on purpose, many times: `make torture MINUTES=20 SEED=7`.
 
     python tests/faults/torture.py [--minutes 20] [--seed 7] [--engine local,ray,flower] [--json FILE]
+    python tests/faults/torture.py --table FILE        # that table once more, as docs/reliability.md has it
 
 Every run that was broken is resumed until it is complete, and must then be what an undisturbed one is; after
 every fault no file may be half-written under its final name. Ends with a table; the first violation ends it
@@ -157,13 +158,24 @@ def show(table: list[Fault]) -> None:
     print(f"{struck} faults in {runs} runs: all complete in the end, and as if nothing had happened")
 
 
+def document(table: list[Fault]) -> None:
+    print("| fault | engine | injected | in runs | what happened |\n|---|---|---|---|---|")
+    for fault in table:
+        seen = ", ".join(f"{what} {times}" for what, times in sorted(fault.seen.items()))
+        print(f"| {fault.name} | {fault.engine} | {fault.struck} | {fault.runs} | {seen} |")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--engine", default=",".join(ENGINES), help="whose processes are killed")
     parser.add_argument("--json", type=Path, help="write the table there too")
+    parser.add_argument("--table", type=Path, help="break nothing, print what is in this file")
     options = parser.parse_args()
+    if options.table:
+        document([Fault(**fault) for fault in json.loads(options.table.read_text())])
+        return 0
     engines = [engine for engine in options.engine.split(",") if engine]
     if unknown := set(engines) - set(ENGINES):
         parser.error(f"--engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")
@@ -174,13 +186,13 @@ def main() -> int:
     try:
         for fault in torture(folder, Clock(options.minutes), options.seed, engines):
             table.append(fault)
+            if options.json:  # whatever ends it, what was counted is there
+                options.json.write_text(json.dumps([asdict(fault) for fault in table], indent=1) + "\n")
             print(f"  {fault.name}, {fault.engine}: {fault.struck} in {fault.seconds:.0f} s", flush=True)
     except AssertionError as problem:
         print(f"NOT INTACT: {problem}\nwhat is left of it is in {folder}", file=sys.stderr)
         return 1
     show(table)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(fault) for fault in table], indent=1) + "\n")
     shutil.rmtree(folder)
     return 0
 

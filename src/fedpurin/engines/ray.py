@@ -59,6 +59,8 @@ class RayWorkers(Pool):
         self.started_ray = not self.ray.is_initialized()
         if self.started_ray:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            # Its C++ part would take SIGTERM for a crash, print a stack and abort
+            os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
             self._start_ray()
         self.given = self._handed_over()
         there = self.ray.cluster_resources()
@@ -237,10 +239,18 @@ def _tensors(arrays: Arrays) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray would take SIGTERM over and end the process without a word."""
+    """Ray takes SIGTERM over while it starts, and answers with SystemExit; whoever had it before gets it."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # not Python's, or not ours to set
+        return
+    try:
+        yield
+    except SystemExit:
+        signal.signal(signal.SIGTERM, before)
+        signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
         signal.signal(signal.SIGTERM, before)
 
 
