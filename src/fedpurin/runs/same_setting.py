@@ -33,7 +33,7 @@ DIVISION = (
     "data.partition", "data.alpha", "data.classes_per_client", "data.train_samples", "data.test_samples",
 )  # fmt: skip
 """How one data set is divided among clients."""
-SHOWN_DIFFERENCES = 3
+SHOWN_DIFFERENCES = 5
 
 
 @lru_cache
