@@ -87,7 +87,7 @@ def test_the_bundled_table_has_a_row_per_setting_and_a_column_per_seed(
     for seed, accuracy in ((1, 0.70), (2, 0.72), (3, 0.77)):
         store.append("runs", make_line(dense.updated({"run": {"seed": seed}}), accuracy))
     store.append("runs", make_line(changed.updated({"run": {"seed": 2}}), 0.8))
-    many = {"up": 1.0, "down": 1.0, "own": 1.0, "mix": 0.0}
+    many = {"up": 1.0, "down": 1.0, "own": 0.5, "mix": 0.0}
     store.append("runs", make_line(preset.updated({"run": {"method": "fedfrugal"}, "method": many}), 0.6))
     store.append("runs", make_line(preset.updated({"run": {"clients": 5}})))
     store.append("runs", make_line(preset.updated({"train": {"lr": 0.2}})))
@@ -98,7 +98,7 @@ def test_the_bundled_table_has_a_row_per_setting_and_a_column_per_seed(
     assert rows == [
         "| FedBN | 70.0 | 72.0 | 77.0 | 73.0 | 73.0 | 45.000 |",
         "| FedPURIN (score curvature) | - | 80.0 | - | - | - | 45.000 |",
-        "| FedFrugal (down 1.0, mix 0.0, own 1.0, up 1.0) | 60.0 | - | - | - | - | 45.000 |",
+        "| FedFrugal (down 1.0, mix 0.0, own 0.5, up 1.0) | 60.0 | - | - | - | - | 45.000 |",
     ]
 
 

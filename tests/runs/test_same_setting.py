@@ -13,7 +13,15 @@ from rich.console import Console
 
 from fedpurin.cli.show import results_table
 from fedpurin.config import Config
-from fedpurin.runs.same_setting import cell_key, config_of, describe_setting, differences, seeds, setting_key
+from fedpurin.runs.same_setting import (
+    cell_key,
+    config_of,
+    describe_setting,
+    differences,
+    labels,
+    seeds,
+    setting_key,
+)
 
 OLD_FLAT_METHOD = {  # what config.toml and the store held for every method before settings moved to methods
     "tau": 0.5, "beta": 30, "score": "gradient", "hessian": False, "gradient_dtype": "float16",
@@ -80,6 +88,13 @@ def test_a_setting_that_came_later_has_its_default_in_old_files() -> None:
     del old["wire"]["feedback"]
     assert setting_key(old) == setting_key(table())
     assert cell_key(old) == cell_key(table())
+
+
+def test_without_defaults_only_what_was_changed_is_said() -> None:
+    usual = Config().as_dict()
+    tables = [{**usual, "method": {**usual["method"], **apart}} for apart in ({}, {"tau": 0.2}, {"beta": 7})]
+    assert labels(tables, defaults=False) == ["FedPURIN", "FedPURIN (tau 0.2)", "FedPURIN (beta 7)"]
+    assert labels(tables)[0] == f"FedPURIN (beta {usual['method']['beta']}, tau 0.5)"
 
 
 def test_a_default_that_changed_stays_in_old_files_what_it_was() -> None:

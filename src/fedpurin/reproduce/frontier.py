@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +54,15 @@ def groups(source: Source) -> list[tuple[str, list[Record]]]:
         )
         if chosen and _trains_alike(record):
             by_setting.setdefault(record.setting, []).append(record)
-    ordered = sorted(by_setting.values(), key=lambda rs: (record_column(rs[0]), rs[0].config.run.method))
-    named = labels([rs[0].line["config"] for rs in ordered], hidden=("data.dataset", "data.alpha"))
-    return list(zip(named, ordered, strict=True))
+    configs = [records[0].line["config"] for records in by_setting.values()]
+    named = labels(configs, hidden=("data.dataset", "data.alpha"), defaults=False)
+
+    def place(line: tuple[str, list[Record]]) -> tuple[Any, str, bool]:
+        """By method, its usual setting first."""
+        label, (record, *_) = line
+        return record_column(record), record.config.run.method, "(" in label
+
+    return sorted(zip(named, by_setting.values(), strict=True), key=place)
 
 
 def _trains_alike(record: Record) -> bool:
@@ -109,7 +116,7 @@ def traffic_picture(source: Source, out: Path) -> list[Path]:
     if not columns:
         return []
     with matplotlib_style():
-        figure, axes = new_figure(figsize=(max(6.4, 5.0 * len(columns)), 4.4), ncols=len(columns))
+        figure, axes = new_figure(figsize=(max(9.0, 5.0 * len(columns)), 4.4), ncols=len(columns))
         for axis, column in zip(axes[0], columns, strict=True):
             own = [(label, rs) for label, rs in lines if record_column(rs[0]) == column]
             for place, (label, records) in enumerate(own):

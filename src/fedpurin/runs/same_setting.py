@@ -81,6 +81,15 @@ def _defaults(method: str) -> dict[str, Any]:
     return table | then | {"wire.values": str(getattr(kind, "value_type", "float32"))}  # what auto means
 
 
+@lru_cache
+def _usual(method: str) -> dict[str, Any]:
+    """The defaults of the method's own settings."""
+    if method_settings(method) is None:
+        return {}
+    own = _standard().updated({"run": {"method": method}}).as_dict()["method"]
+    return {f"method.{name}": value for name, value in own.items()}
+
+
 def setting_of(config: ConfigTable) -> dict[str, Any]:
     """Everything that decides the numbers but the seeds, flat: {"method.tau": 0.5, ...}."""
     return {name: value for name, value in relevant(config).items() if name not in SEEDS}
@@ -179,14 +188,24 @@ def describe_setting(config: ConfigTable, names: Iterable[str], most: int | None
 
 
 def labels(
-    configs: Sequence[ConfigTable], *, hidden: Sequence[str] = (), always: Sequence[str] = ()
+    configs: Sequence[ConfigTable],
+    *,
+    hidden: Sequence[str] = (),
+    always: Sequence[str] = (),
+    defaults: bool = True,
 ) -> list[str]:
-    """Each one's method and what sets it apart from others of the same method: "FedPURIN (tau 0.2)"."""
+    """Each one's method and what sets it apart from others of the same method: "FedPURIN (tau 0.2)".
+
+    Without `defaults` a setting of the method that is at its default is not said; whoever differs says so.
+    """
     texts = []
     for config in configs:
         rivals = [other for other in configs if method_of(other) == method_of(config)]
         names = dict.fromkeys([*differences(rivals), *always])
         shown = [name for name in names if name not in hidden]
+        if not defaults:
+            usual, flat = _usual(method_of(config)), setting_of(config)
+            shown = [name for name in shown if name not in usual or flat.get(name) != usual[name]]
         texts.append(method_label(method_of(config)) + describe_setting(config, shown))
     return texts
 
