@@ -15,6 +15,7 @@ import argparse
 import ctypes
 import json
 import os
+import stat
 import statistics
 import subprocess
 import sys
@@ -91,14 +92,16 @@ def sample(folder: Path) -> dict[str, float]:
             if name in kilobytes:
                 kilobytes[name] += int(rest[0])
     disk = logs = 0
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and not path.is_symlink():
-                size = path.stat().st_blocks * 512
+    for inside, _, names in os.walk(folder):  # passes over folders that vanish meanwhile
+        for path in (Path(inside) / name for name in names):
+            try:
+                found = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
                 grows = path.suffix in LOGS or path.is_relative_to(folder / "runs")
+                size = found.st_blocks * 512
                 logs, disk = (logs + size, disk) if grows else (logs, disk + size)
-        except OSError:
-            continue
     return {
         "MiB": round(kilobytes["Pss:"] / 1024, 2),
         "shared MiB": round(kilobytes["Pss_Shmem:"] / 1024, 2),
@@ -145,15 +148,17 @@ def watch(what: str, count: int, folder: Path, save: Callable[[Found], None], sa
             str(folder),
         ]
     env = {**os.environ, "TMPDIR": str(folder / "tmp"), "RAY_TMPDIR": str(folder / "tmp")}
-    began, taken = time.monotonic(), []
+    taken: list[dict[str, float]] = []
+    began = time.monotonic()
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
             now = done(folder, what)
-            if now and (not taken or now >= taken[-1]["done"] + every):
+            # after the last round it saves the models and ends: that is no growth over rounds
+            if 0 < now <= count and (not taken or now >= taken[-1]["done"] + every):
                 taken.append({"done": now, **sample(folder)})
                 save({"count": now, "seconds": round(time.monotonic() - began), "samples": taken})
-            time.sleep(0.2)
+            time.sleep(0.05)
     if process.returncode:
         raise SystemExit(
             f"{what}: exit code {process.returncode}:\n{(folder / 'output.txt').read_text()[-2000:]}"
@@ -186,18 +191,18 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
 
 def runs(count: int, folder: Path) -> None:
     """The inner process of `many`: cells that differ by their seed, run and stored by `reproduce`."""
-    from fedpurin.reproduce.store import Store
     from rich.console import Console
 
     from fedpurin.config import Config
     from fedpurin.reproduce.execute import Means, execute, plan
+    from fedpurin.reproduce.result_store import ResultStore
     from fedpurin.runs.same_setting import Cell
 
     cells = []
     for seed in range(1, count + 1):
         made = Config.from_text(config("local", 2)).updated({"run": {"seed": seed}})
         cells.append(Cell(made))
-    store = Store(folder / "store")
+    store = ResultStore(folder / "store")
     execute(plan(cells, store, folder / "runs", 2), store, Means(Console(quiet=True), workers=2))
 
 
