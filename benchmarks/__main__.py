@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import rounds, scheduling, server, startup
-from fedpurin.bench import command, machine, training
+from fedpurin.bench import command, training
 
 FILE = Path(__file__).with_name("results") / "all.json"
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path, default=FILE)
     options = parser.parse_args()
-    about = machine.describe()
+    about = training.machine()
     print(f"{about['cpu']}, {about['cores']} cores, torch {about['torch']}; load before: {about['load']:.1f}")
     found: dict[str, Any] = {"machine": about}
 

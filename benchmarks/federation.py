@@ -1,5 +1,7 @@
 """What a round between real processes costs: python -m benchmarks.federation [--before SRC] [--repeat N]
 
+    python -m benchmarks.federation --sites 8 16 32    # as many real sites as the machine holds
+
 A whole federation on this machine (3 clients, the small MLP, 40 samples each), twice: with few rounds and
 with more. What is fixed (starting, registering, ending) cancels in the difference; what remains is the time
 of a round and the processor time of a message. --before measures the src folder of another checkout in turns
@@ -15,11 +17,13 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedpurin.bench import machine
+from benchmarks.memory import PeakMemory
+from fedpurin.bench.training import machine
 from fedpurin.federation.guard import adopt_orphans
 
 CLIENTS = 3
@@ -36,11 +40,11 @@ FILE = Path(__file__).with_name("results") / "federation.json"
 ROUND, MESSAGE = "seconds of a round", "processor seconds of a message"
 
 
-def one(rounds: int, source: Path, folder: Path) -> tuple[float, list[float]]:
+def one(rounds: int, source: Path, folder: Path, clients: int = CLIENTS) -> tuple[float, list[float]]:
     """Processor seconds of the command and everything it started, and the seconds of each round."""
     out = folder / f"run-{rounds}"
     command = [sys.executable, "-c", "from fedpurin.cli import main; raise SystemExit(main())"]
-    command += ["federation", "up", "--clients", str(CLIENTS), "--rounds", str(rounds), "--out", str(out)]
+    command += ["federation", "up", "--clients", str(clients), "--rounds", str(rounds), "--out", str(out)]
     for name, value in SETTINGS.items():
         command += ["--set", f"{name}={value}"]
     bin_folder = str(Path(sys.executable).parent)
@@ -79,6 +83,23 @@ def measure(source: Path) -> dict[str, Any]:
     }
 
 
+def crowd(sites: int) -> dict[str, Any]:
+    """A federation of so many real sites on this machine: did all of them upload in every round?"""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name, PeakMemory() as peak:
+        used, seconds = one(3, HERE, Path(name), sites)
+        lines = (Path(name) / "run-3" / "ledger.jsonl").read_text().splitlines()
+        uploads = sum(json.loads(line)["direction"] == "up" for line in lines)
+    return {
+        "sites": sites,
+        "uploads": uploads,
+        ROUND: [round(s, 2) for s in seconds],
+        "seconds in all": round(time.monotonic() - began, 1),
+        "processor seconds": round(used, 1),
+        "peak GiB": round(peak.bytes / 2**30, 2),
+    }
+
+
 def summary(runs: list[dict[str, Any]]) -> dict[str, float]:
     seconds = median(s for run in runs for s in run[ROUND])
     figures = {f"{ROUND}, median": seconds, "rounds per minute": 60 / seconds}
@@ -90,9 +111,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--before", type=Path, help="the src folder of another checkout, to compare with")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=FILE)
+    parser.add_argument("--sites", type=int, nargs="+", help="federations of so many sites instead")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     adopt_orphans()
+    if options.sites:
+        crowds = []
+        for sites in options.sites:
+            crowds.append(crowd(sites))
+            print(crowds[-1], flush=True)
+        write(options.json or FILE.with_name("sites.json"), {"machine": machine(), "federations": crowds})
+        return
     sources = {"before": options.before} if options.before else {}
     sources["now"] = HERE
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
@@ -103,9 +132,11 @@ def main() -> None:
     for what, now in found["now"].items():
         then = found.get("before", {}).get(what)
         print(f"{what:38s}{f'{then:10.2f} -> ' if then else ''}{now:10.2f}")
-    options.json.write_text(
-        json.dumps({"machine": machine.describe(), "medians": found, "runs": runs}, indent=1) + "\n"
-    )
+    write(options.json or FILE, {"machine": machine(), "medians": found, "runs": runs})
+
+
+def write(file: Path, found: dict[str, Any]) -> None:
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

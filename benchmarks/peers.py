@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedpurin import wire
 from fedpurin.engines.inline import InlineWorkers
-from fedpurin.engines.site import State
+from fedpurin.engines.states import State, references_in
 from fedpurin.engines.transport import Failure, Outcome, Reply
 from fedpurin.job import Job
 from fedpurin.train import generator
@@ -67,8 +67,7 @@ class BadPeers(InlineWorkers):
         """The message with other values, from a client whose state before this round is given."""
         selection = self.job.selection
         address = wire.Address(selection.fingerprint, selection.d, t, client, "up")
-        last = int(state.get("round", 0))
-        known = [wire.Reference(last, state["mask"])] if "mask" in state and last else []
+        known = references_in(state) if state else []
         decoded = wire.decode(upload, address, known=known)
         values_nd = self.attack(decoded.message.values_nd)
         message = replace(decoded.message, values_nd=values_nd + 0.0)  # -0.0 is no value that is left out

@@ -20,7 +20,7 @@ from typing import Any
 from torch.nn import functional as F
 
 import fedpurin
-from fedpurin.bench import machine
+from fedpurin.bench.training import machine
 from fedpurin.devices import prepared
 from fedpurin.job import Job
 from fedpurin.train import evaluate, prepare_process, train
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default="")
     parser.add_argument("--json", type=Path, default=FILE)
     options = parser.parse_args()
-    about = machine.describe()
+    about = machine()
     print(f"{about['cpu']}, torch {about['torch']}; load before: {about['load']:.1f}")
     prepare_process()
     config = fedpurin.Config.preset("paper-cifar10").updated({"data": {"dir": options.data_dir}})

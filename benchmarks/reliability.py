@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ ROUNDS = 30
 BAD = (0, 7, 13)  # of 20; the accuracy of the other 17 is what counts, in every run
 BAD_ROUNDS = 4
 LIES = (("honest", 0), *((attack, bad) for attack in ATTACKS for bad in (1, 3)))
-LIGHT = {"model": {"name": "mlp"}, "train": {"epochs": 2}}  # a run takes seconds
+LIGHT: dict[str, dict[str, Any]] = {"model": {"name": "mlp"}, "train": {"epochs": 2}}  # a run takes seconds
 GUARDS: dict[str, dict[str, float]] = {"none": {}, "norm_bound": {"norm_bound": 1.5}, "trim": {"trim": 0.15}}
 GUARDED = {"fedavg": ("none", "norm_bound", "trim"), "fedpurin": ("none", "norm_bound")}
 
@@ -160,7 +160,7 @@ def figures(folder: Path) -> None:
     from fedpurin.report.style import DASHES, MARKERS, look, matplotlib_style
 
     found = json.loads((RESULTS / "dropouts.json").read_text())
-    measures = {
+    measures: dict[str, Callable[[dict[str, Any]], float]] = {
         "after training, those present": lambda run: mean(run["trained"][-10:]),
         "after the last reply, all clients": lambda run: run["final"],
     }

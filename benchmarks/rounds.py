@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedpurin.bench import machine
+from fedpurin.bench.training import machine
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.engines.local import available_cores
@@ -35,7 +35,7 @@ def measure(clients: int, rounds: int, epochs: int) -> dict[str, Any]:
         {
             "run": {"method": "fedpurin", "clients": clients, "rounds": rounds},
             "data": {
-                "dataset": "fedpurin.bench.samples:cifar_like",
+                "dataset": "fedpurin.bench.training:cifar_like",
                 "train_samples": 500,
                 "test_samples": 100,
                 "alpha": 0.5,
@@ -57,7 +57,7 @@ def measure(clients: int, rounds: int, epochs: int) -> dict[str, Any]:
         return statistics.median(s[name] / (workers * s["round"]) for s in rows)
 
     return {
-        "machine": machine.describe(),
+        "machine": machine(),
         "clients": clients,
         "epochs": epochs,
         "round, s": statistics.median(s["round"] for s in rows),

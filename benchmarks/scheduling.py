@@ -35,7 +35,7 @@ def build(folder: Path) -> Job:
             {
                 "run": {"method": "fedpurin", "clients": len(SIZES)},
                 "data": {
-                    "dataset": "fedpurin.bench.samples:cifar_like",
+                    "dataset": "fedpurin.bench.training:cifar_like",
                     "split_file": str(folder / "split.json"),
                 },
                 "model": {"name": "resnet8"},

@@ -29,7 +29,7 @@ from fedpurin import models
 from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Uploads
-from fedpurin.methods import FedPURIN
+from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.train import prepare_process
 
 PLAIN_CLIENTS = 20
@@ -41,8 +41,9 @@ def selection() -> Selection:
     return layout.select(FedPURIN().exchanged(layout))
 
 
-def uploads(n: int, d: int, groups_of: int) -> Uploads:
+def uploads(n: int, chosen: Selection, groups_of: int) -> Uploads:
     """Random values and masks; with `groups_of`, that many clients share most of their mask."""
+    d = chosen.d
     random = torch.Generator().manual_seed(0)
     values_nd = torch.empty(n, d)
     packed_nb = torch.empty(n, -(-d // 8), dtype=torch.uint8)
@@ -54,16 +55,19 @@ def uploads(n: int, d: int, groups_of: int) -> Uploads:
             common = torch.rand(d, generator=random)
         mask = torch.where(own < 0.8, common, own) < 0.5 if groups_of else own < 0.5
         packed_nb[i] = pack_bits(mask)
-    return Uploads(list(range(n)), values_nd, packed_nb, torch.full((n,), 500))
+    samples_n = torch.full((n,), 500)
+    return Uploads(list(range(n)), values_nd, packed_nb, samples_n, chosen, n, lambda reply: reply.values_nd)
 
 
 def ours(up: Uploads) -> tuple[float, float]:
     """Seconds, and the mean number of collaborators."""
-    server = {"confirmed": torch.zeros(len(up.clients), dtype=torch.int64)}
+    method = FedPURIN(beta=BETA)
+    before = method.server(up.selection, len(up.clients), torch.zeros(up.selection.d))
     start = time.perf_counter()
-    server = FedPURIN(beta=BETA).aggregate(server, up, ROUND)
+    server = method.aggregate(before, up, ROUND)
     seconds = time.perf_counter() - start
-    return seconds, float(server["groups"].sum(1).float().mean()) - 1
+    assert server.groups is not None
+    return seconds, float(server.groups.sum(1).float().mean()) - 1
 
 
 def plain(values: list[Tensor], masks: list[Tensor]) -> float:
@@ -94,7 +98,7 @@ def peak_bytes() -> int:
 def measure(n: int, repeats: int, groups_of: int) -> dict[str, Any]:
     prepare_process()
     chosen = selection()
-    up = uploads(n, chosen.d, groups_of)
+    up = uploads(n, chosen, groups_of)
     bearable = n <= PLAIN_CLIENTS and not groups_of
     original = list(up.values_nd.clone()) if bearable else []
     seconds: dict[str, list[float]] = {"ours": [], "plain": [], "float": []}

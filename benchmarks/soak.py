@@ -203,7 +203,7 @@ def runs(count: int, folder: Path) -> None:
         made = Config.from_text(config("local", 2)).updated({"run": {"seed": seed}})
         cells.append(Cell(made))
     store = ResultStore(folder / "store")
-    execute(plan(cells, store, folder / "runs", 2), store, Means(Console(quiet=True), workers=2))
+    execute(plan(cells, store, folder / "runs", 1), store, Means(Console(quiet=True), workers=1))
 
 
 def figure(found: dict[str, Any], file: Path) -> None:
@@ -247,9 +247,9 @@ def main() -> None:
         if what == "figure":
             figure(json.loads(options.json.read_text()), RESULTS.parents[2] / "docs" / "figures" / "soak.png")
             continue
-        from fedpurin.bench import machine  # brings torch, which a figure does not need
+        from fedpurin.bench.training import machine  # brings torch, which a figure does not need
 
-        about = machine.describe()
+        about = machine()
 
         def save(made: Found, what: str = what, about: Found = about) -> None:
             found: Found = json.loads(options.json.read_text()) if options.json.exists() else {}

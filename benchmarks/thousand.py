@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import PeakMemory, tree
-from fedpurin.bench import machine
+from fedpurin.bench.training import machine
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.engines.local import available_cores
@@ -98,7 +98,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     with PeakMemory() as peak, contextlib.suppress(Enough):
         result = run_job(job, folder / "run", notes)
     return {
-        "machine": machine.describe(),
+        "machine": machine(),
         **{name: getattr(options, name) for name in ("clients", "rounds", "participation", "method", "beta")},
         "exchanged parameters": job.selection.d,
         "peak GiB, whole process tree": round(peak.bytes / 2**30, 2),

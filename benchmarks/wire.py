@@ -74,7 +74,7 @@ def measure(d: int, tau: float) -> tuple[float, list[Row]]:
         for value_type in wire.VALUE_TYPES:
             for pack in (False, True):
                 row = _measure_one(message, to, value_type, pack, reference, known, dense_mb)
-                rows.append({"message": name} | row)
+                rows.append({"message": name, **row})
     return memcpy, rows
 
 

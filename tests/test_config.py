@@ -287,6 +287,12 @@ def test_what_is_no_method_is_refused() -> None:
         Config().updated({"run": {"method": "fedpurin.config:Config"}})
 
 
+@pytest.mark.parametrize("name", [-1, ["fedavg"], True])
+def test_a_stored_method_that_is_no_name_is_refused(name: object) -> None:
+    with pytest.raises(ConfigError, match=r"run\.method must be text, not"):
+        Config.from_stored({"run": {"method": name}})
+
+
 def test_configuration_is_read_without_torch() -> None:
     words = "import sys, fedpurin.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", words], timeout=60).returncode == 0

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpurin.layout import read_gradients, read_parameters, write_parameters
+from fedpurin.methods.base import Ending
 from fedpurin.sections import TrainSection
 from fedpurin.train import (
     EVALUATION_BATCH,
@@ -133,7 +134,7 @@ def test_squares_are_the_mean_over_the_last_epochs_mini_batches_and_change_nothi
     data, model = some_data(9), some_model()
     settings = TrainSection(epochs=3, batch_size=4)
     twin = copy.deepcopy(model)
-    squares = train(model, data, settings, cross_entropy, seed=3, device="cpu", squares=True)
+    squares = train(model, data, settings, cross_entropy, seed=3, device="cpu", ending=Ending(squares=True))
     assert train(twin, data, settings, cross_entropy, seed=3, device="cpu") is None
     assert torch.equal(read_parameters(model), read_parameters(twin))
     gradients = last_gradients(data, settings, seed=3)
@@ -241,7 +242,7 @@ def test_with_a_tail_the_model_is_the_mean_of_the_iterates_of_the_last_epochs(ta
     data, settings = some_data(14), TrainSection(epochs=3, batch_size=4, lr=0.05, momentum=0.9)
     model = some_model()
     twin, plain = copy.deepcopy(model), copy.deepcopy(model)
-    train(model, data, settings, cross_entropy, 7, "cpu", tail)
+    train(model, data, settings, cross_entropy, 7, "cpu", ending=Ending(tail=tail))
     train(plain, data, settings, cross_entropy, 7, "cpu")
 
     twin.train()

@@ -16,7 +16,8 @@ from fedpurin import wire
 from fedpurin.config import Config
 from fedpurin.data import Dataset, Split
 from fedpurin.engines.hub import Hub
-from fedpurin.engines.site import Site, State, Work
+from fedpurin.engines.site import Site, Work
+from fedpurin.engines.states import State
 from fedpurin.errors import DataError
 from fedpurin.job import Job
 from fedpurin.layout import Layout

@@ -27,24 +27,16 @@ if TYPE_CHECKING:
     from fedpurin.runs.run import Run
     from fedpurin.tuning import tune
 
-_HOME = {
-    "Clients": "data",
-    "Comparison": "result",
-    "Config": "config",
-    "Dataset": "data",
-    "FedpurinError": "errors",
-    "METHODS": "methods",
-    "Method": "methods",
-    "Run": "runs.run",
-    "RunResult": "result",
-    "Split": "data",
-    "clients": "data",
-    "compare": "comparing",
-    "load": "api",
-    "make_split": "data",
-    "resume": "api",
-    "run": "api",
-    "tune": "tuning",
+_NAMES = {
+    "api": ("load", "resume", "run"),
+    "comparing": ("compare",),
+    "config": ("Config",),
+    "data": ("Clients", "Dataset", "Split", "clients", "make_split"),
+    "errors": ("FedpurinError",),
+    "methods": ("METHODS", "Method"),
+    "result": ("Comparison", "RunResult"),
+    "runs.run": ("Run",),
+    "tuning": ("tune",),
 }
 
 __all__ = [
@@ -69,9 +61,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

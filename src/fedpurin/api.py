@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
-from fedpurin.config import Config
+from fedpurin.config import PYTHON, Config
+from fedpurin.data import clients
 from fedpurin.engines import simulate
 from fedpurin.engines.driver import Watcher
 from fedpurin.errors import ConfigError, RunError
-from fedpurin.given import Given, Model
+from fedpurin.given import AnyMethodForm, Given, Model, with_method
 from fedpurin.job import Job
-from fedpurin.options import AnyMethodForm, configured, with_method
 from fedpurin.progress import usual_progress
 from fedpurin.result import RunResult, load_result
 from fedpurin.runs.directory import default_path, models_to_collect, stored_config
@@ -32,6 +33,24 @@ from fedpurin.runs.same_setting import cell_key
 from fedpurin.task import Loss, Metric, Optimiser
 
 Settings = Mapping[str, Mapping[str, Any]]
+
+
+class RunOptions(TypedDict, total=False):
+    """What `fedpurin.run` and `fedpurin.compare` both take; the docstring of `run` says what each means."""
+
+    model: str | Model | None
+    data: Any
+    rounds: int | None
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    loss: str | Loss | None
+    metric: str | Metric | None
+    optimiser: str | Optimiser | None
+    engine: str | None
+    workers: int | None
+    device: str | None
+    precision: str | None
 
 
 def run(
@@ -81,6 +100,44 @@ def run(
     path = Path(out) if out is not None else default_path(chosen)
     with with_progress(watcher, progress, chosen.method.label) as seen, guest():
         return start(chosen, path, seen, given)
+
+
+def configured(
+    config: Config | None, seed: int | None, **options: Unpack[RunOptions]
+) -> tuple[Config, Given | None]:
+    """The configuration with what the keywords say, and the objects among them."""
+    if unknown := set(options) - set(RunOptions.__annotations__):
+        accepted = ", ".join(RunOptions.__annotations__)
+        raise TypeError(f"unknown keyword {', '.join(sorted(unknown))}; there are {accepted}")
+    data, rounds = options.get("data"), options.get("rounds")
+    held = None if data is None else clients(data)
+    things = _those(options, "model", "loss", "metric", "optimiser")
+    if held is not None and things["loss"] is None:
+        things["loss"] = held.usual_loss
+    given = Given(clients=held, **{k: v for k, v in things.items() if not isinstance(v, str)})
+    if held is not None and config is None and rounds is not None:
+        config = _half_of(rounds)
+    names = {k: v if v is None or isinstance(v, str) else PYTHON for k, v in things.items()}
+    table: dict[str, dict[str, Any]] = {
+        "run": {"seed": seed, **_those(options, "rounds", "engine", "workers", "device")},
+        "data": {"dataset": None if held is None else PYTHON},
+        "model": {"name": names.pop("model")},
+        "train": {**_those(options, "epochs", "batch_size", "lr", "precision"), **names},
+    }
+    said = {s: {k: v for k, v in values.items() if v is not None} for s, values in table.items()}
+    any_given = any(value is not None for value in vars(given).values())
+    return (config or Config()).updated(said), given if any_given else None
+
+
+def _those(options: RunOptions, *names: str) -> dict[str, Any]:
+    return {name: options.get(name) for name in names}
+
+
+def _half_of(rounds: int) -> Config:
+    """The usual configuration, with critical parameters shared in the first half of the rounds."""
+    usual = {"beta": max(1, rounds // 2)}
+    standard = Config()
+    return replace(standard, usual=usual, method=replace(standard.method, **usual))
 
 
 def start(

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from fedpurin.api import Settings, engine_of, guest, start, with_progress
+from fedpurin.api import RunOptions, Settings, configured, engine_of, guest, start, with_progress
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.errors import ConfigError, RunError
 from fedpurin.files import unused, write_atomic
-from fedpurin.given import Given, method_name
+from fedpurin.given import AnyMethodForm, Given, method_name, with_method
 from fedpurin.job import Job
 from fedpurin.methods import find_method
-from fedpurin.options import AnyMethodForm, RunOptions, configured, with_method
 from fedpurin.result import Comparison, load_result
 from fedpurin.runs.directory import models_to_collect
 from fedpurin.settings import names_of, plain
@@ -56,18 +55,7 @@ class Plan:
             seeds.add(config.run.seed)
 
     def claim(self, folder: Path) -> None:
-        """Make the folder this comparison's, unless it is something else's."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if (folder / COMPARISON).exists():
-                if (folder / COMPARISON).read_text() != self.to_json():
-                    raise RunError(f"{folder} holds another comparison; choose another --out")
-            elif any(path.suffix != ".tmp" for path in folder.iterdir()):  # left by a killed process
-                raise RunError(f"{folder} is not empty and no comparison; choose another --out")
-            else:
-                write_atomic(folder / COMPARISON, self.to_json())
-        except OSError as problem:
-            raise RunError(f"cannot write to {folder}: {problem.strerror}") from problem
+        claim(folder, COMPARISON, self.to_json(), "comparison")
 
     def runs(self, folder: Path) -> Iterator[tuple[Path, Config]]:
         """Each run's directory and configuration, seed by seed."""
@@ -77,6 +65,21 @@ class Plan:
                 clear = short[method] and list(short.values()).count(short[method]) == 1
                 name = short[method] if clear else method.replace(":", "-")
                 yield folder / f"{name}-s{seed}", config.updated({"run": {"seed": seed}})
+
+
+def claim(folder: Path, name: str, text: str, what: str, other: str = "") -> None:
+    """Make the folder that of the work that `text` describes, in the file `name`, unless it is another's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / name).exists():
+            if (folder / name).read_text() != text:
+                raise RunError(f"{folder} holds another {other or what}; choose another --out")
+        elif any(path.suffix != ".tmp" for path in folder.iterdir()):  # left by a killed process
+            raise RunError(f"{folder} is not empty and no {what}; choose another --out")
+        else:
+            write_atomic(folder / name, text)
+    except OSError as problem:
+        raise RunError(f"cannot write to {folder}: {problem.strerror}") from problem
 
 
 def compare(
@@ -96,11 +99,10 @@ def compare(
     setting of [method] goes to every method that has it.
     """
     base, given = configured(config, None, **options)
-    own = dict((settings or {}).get("method", {}))
+    common = dict(settings or {})
+    own = dict(common.pop("method", {}))
     check_settings_are_used(list(own), [method_name(method) for method in methods])
-    base = base.updated(
-        {section: values for section, values in (settings or {}).items() if section != "method"}
-    )
+    base = base.updated(common)
     configs: dict[str, Config] = {}
     for method in methods:
         chosen = with_method(base, method)

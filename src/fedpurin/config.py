@@ -15,25 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from fedpurin import sections
 from fedpurin.errors import ConfigError
 from fedpurin.presets import PRESETS
-from fedpurin.sections import (
-    DEFAULT_METHOD,
-    ENGINES,
-    SECTIONS,
-    DataSection,
-    ModelSection,
-    RobustSection,
-    RunSection,
-    TrainSection,
-    WireSection,
-)
+from fedpurin.sections import DEFAULT_METHOD, ENGINES, SECTIONS
 from fedpurin.settings import check_limits, converted, names_of, old_values, plain
 from fedpurin.value_types import find_type
 
 if TYPE_CHECKING:
     from fedpurin.methods import AnyMethod
 
+USUAL = PRESETS["mini"]["method"]
 PYTHON = "python"
 """In the place of a name: an object that the caller of `fedpurin.run` passed, and that no file knows."""
 
@@ -45,10 +37,6 @@ def parse(text: str, origin: str) -> dict[str, Any]:
         raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
 
 
-def _default_method() -> AnyMethod:
-    return _method_class(DEFAULT_METHOD)(**PRESETS["mini"]["method"])
-
-
 def _method_class(name: str) -> type[AnyMethod]:
     from fedpurin.methods import find_method  # brings torch
 
@@ -57,16 +45,14 @@ def _method_class(name: str) -> type[AnyMethod]:
 
 @dataclass(frozen=True)
 class Config:
-    run: RunSection = field(default_factory=RunSection)
-    data: DataSection = field(default_factory=DataSection)
-    model: ModelSection = field(default_factory=ModelSection)
-    train: TrainSection = field(default_factory=TrainSection)
-    wire: WireSection = field(default_factory=WireSection)
-    robust: RobustSection = field(default_factory=RobustSection)
-    method: AnyMethod = field(default_factory=_default_method)
-    usual: Mapping[str, Any] = field(
-        default_factory=lambda: PRESETS["mini"]["method"], compare=False, repr=False
-    )
+    run: sections.RunSection = sections.RunSection()
+    data: sections.DataSection = sections.DataSection()
+    model: sections.ModelSection = sections.ModelSection()
+    train: sections.TrainSection = sections.TrainSection()
+    wire: sections.WireSection = sections.WireSection()
+    robust: sections.RobustSection = sections.RobustSection()
+    method: AnyMethod = field(default_factory=lambda: _method_class(DEFAULT_METHOD)(**USUAL))
+    usual: Mapping[str, Any] = field(default_factory=lambda: USUAL, compare=False, repr=False)
     """What the preset says of [method], for whichever methods have such a setting."""
 
     def __post_init__(self) -> None:
@@ -120,8 +106,8 @@ class Config:
         return replace(cls(), usual=usual, method=method).updated(table)
 
     @classmethod
-    def from_toml(cls, path: Path, base: Config | None = None) -> Config:
-        return cls._from_table(cls.read_table(path), base)
+    def from_toml(cls, path: Path) -> Config:
+        return cls._from_table(cls.read_table(path))
 
     @staticmethod
     def read_table(path: Path) -> dict[str, Any]:
@@ -132,14 +118,13 @@ class Config:
             raise ConfigError(f"cannot read the configuration {path}: {problem}") from problem
 
     @classmethod
-    def from_text(cls, text: str, origin: str = "configuration", base: Config | None = None) -> Config:
-        return cls._from_table(parse(text, origin), base)
+    def from_text(cls, text: str, origin: str = "configuration") -> Config:
+        return cls._from_table(parse(text, origin))
 
     @classmethod
-    def _from_table(cls, table: dict[str, Any], base: Config | None) -> Config:
+    def _from_table(cls, table: dict[str, Any]) -> Config:
         preset = table.pop("preset", None)
-        start = cls() if preset is None else cls.preset(str(preset))
-        return (base or start).updated(table)
+        return (cls() if preset is None else cls.preset(str(preset))).updated(table)
 
     @classmethod
     def from_stored(cls, table: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -149,7 +134,8 @@ class Config:
             if not isinstance(values, Mapping):
                 raise ConfigError(f"[{section}] must be a table of settings, not {values!r}")
         named = {section: dict(values) for section, values in table.items()}
-        kind = _method_class(named.get("run", {}).get("method", DEFAULT_METHOD))
+        run = converted("run", sections.RunSection, named.get("run", {}), "[run]")
+        kind = _method_class(run.get("method", DEFAULT_METHOD))
         own = {k: v for k, v in named.get("method", {}).items() if k in names_of(kind)}
         named["method"] = old_values(kind) | own
         return cls().updated(named)
@@ -177,15 +163,12 @@ class Config:
         clean = converted("method", kind, settings, name)
         if type(self.method) is kind:
             return replace(self.method, **clean)
-        own, before = names_of(kind), type(self.method)(**self._usual_of(type(self.method)))
-        kept = {
-            key: value
-            for key, value in plain(self.method).items()
-            if key in own and value != getattr(before, key)
-        }
-        return kind(**(self._usual_of(kind) | kept | clean))
+        own, before = names_of(kind), type(self.method)(**self.usual_of(type(self.method)))
+        kept = {k: v for k, v in plain(self.method).items() if k in own and v != getattr(before, k)}
+        return kind(**(self.usual_of(kind) | kept | clean))
 
-    def _usual_of(self, kind: type[AnyMethod]) -> dict[str, Any]:
+    def usual_of(self, kind: type[AnyMethod]) -> dict[str, Any]:
+        """What the preset says of the settings that this method has."""
         return {key: value for key, value in self.usual.items() if key in names_of(kind)}
 
     @property

@@ -50,28 +50,30 @@ def examine() -> Iterator[Finding]:
     yield _training()
 
 
+def _present(
+    group: str, name: str, text: str | None, lack: str, advice: str, status: Literal["missing", "broken"]
+) -> Finding:
+    """What there is to say of something that is there; without a text it is not, and there is advice."""
+    return Finding(group, name, "ok", text) if text else Finding(group, name, status, lack, advice)
+
+
 def _versions() -> Iterator[Finding]:
     yield Finding("versions", "fedpurin", "ok", __version__)
     yield Finding("versions", "python", "ok", f"{platform.python_version()} at {sys.executable}")
     for package in ("torch", "numpy", "safetensors"):
-        number = installed(package)
-        advice = "" if number else f"pip install {package}"
-        yield Finding("versions", package, "ok" if number else "broken", number or "not installed", advice)
+        advice = f"pip install {package}"
+        yield _present("versions", package, installed(package), "not installed", advice, "broken")
 
 
 def _extras() -> Iterator[Finding]:
     for extra, (packages, purpose) in EXTRAS.items():
         versions = {package: installed(package) for package in packages}
-        text = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
-        absent = [package for package, number in versions.items() if not number]
-        if absent:
-            advice = f"for {purpose}: pip install 'fedpurin[{extra}]'"
-            yield Finding("extras", extra, "missing", f"without {', '.join(absent)}", advice)
-        else:
-            yield Finding("extras", extra, "ok", text)
-    nginx = shutil.which("nginx")
-    advice = "" if nginx else "for fedpurin federation server: install nginx with your system's packages"
-    yield Finding("extras", "nginx", "ok" if nginx else "missing", nginx or "not found", advice)
+        absent = ", ".join(package for package, number in versions.items() if not number)
+        text = "" if absent else ", ".join(f"{package} {number}" for package, number in versions.items())
+        advice = f"for {purpose}: pip install 'fedpurin[{extra}]'"
+        yield _present("extras", extra, text, f"without {absent}", advice, "missing")
+    advice = "for fedpurin federation server: install nginx with your system's packages"
+    yield _present("extras", "nginx", shutil.which("nginx"), "not found", advice, "missing")
 
 
 def installed(package: str) -> str:
@@ -87,13 +89,9 @@ def _data_sets() -> Iterator[Finding]:
 
     folder = data.resolve_data_dir(None)
     for name in data.NAMES:
-        if name == data.DEFAULT:
-            yield Finding("data", name, "ok", "bundled")
-        elif data.is_present(name):
-            yield Finding("data", name, "ok", f"in {folder}")
-        else:
-            advice = f"fedpurin data get {name}, or name its folder with --data-dir or FEDPURIN_DATA"
-            yield Finding("data", name, "missing", f"not in {folder}", advice)
+        text = "bundled" if name == data.DEFAULT else f"in {folder}" if data.is_present(name) else ""
+        advice = f"fedpurin data get {name}, or name its folder with --data-dir or FEDPURIN_DATA"
+        yield _present("data", name, text, f"not in {folder}", advice, "missing")
 
 
 def _machine() -> Iterator[Finding]:

@@ -142,10 +142,8 @@ class FlowerClient:
         self.model = self.side.begin(self.round, reply)  # type: ignore[arg-type]
 
     def _kept(self, name: str) -> dict[str, Any] | None:
-        records = self.context.state.array_records
-        return (
-            dict(records[f"{RECORD}.{name}"].to_torch_state_dict()) if f"{RECORD}.{name}" in records else None
-        )
+        kept = self.context.state.array_records.get(f"{RECORD}.{name}")
+        return None if kept is None else dict(kept.to_torch_state_dict())
 
     def answer(self, metrics: Mapping[str, int | float]) -> Message:
         """The reply with your metrics, num-examples among them; after training also the upload."""

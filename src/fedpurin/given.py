@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -22,6 +22,7 @@ from fedpurin.methods import METHODS, AnyMethod, Method, installed_methods
 from fedpurin.task import LOSSES, METRICS, LearningTask, Loss, Metric, Optimiser, named_metric
 
 Model = nn.Module | Callable[..., nn.Module]
+AnyMethodForm = str | AnyMethod | type[AnyMethod]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def only_from_python(name: str) -> ObjectsError:
     )
 
 
-def method_name(method: str | AnyMethod | type[AnyMethod]) -> str:
+def method_name(method: AnyMethodForm) -> str:
     """How a configuration names a method, its class, or an instance of it."""
     if isinstance(method, str):
         return method
@@ -115,3 +116,10 @@ def method_name(method: str | AnyMethod | type[AnyMethod]) -> str:
     if "<locals>" in path:
         raise ConfigError(f"the method {kind.__name__} is defined inside a function; move it out of there")
     return next((name for name, home in installed_methods().items() if home == path), path)
+
+
+def with_method(config: Config, method: AnyMethodForm | None) -> Config:
+    if method is None:
+        return config
+    named = config.updated({"run": {"method": method_name(method)}})
+    return named if isinstance(method, str | type) else replace(named, method=method)

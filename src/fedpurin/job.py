@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedpurin import data, models
 from fedpurin.config import PYTHON, Config
-from fedpurin.data.holdout import hold_out
+from fedpurin.data.split import hold_out
 from fedpurin.errors import ConfigError
 from fedpurin.given import Given, only_from_python, task_of
 from fedpurin.layout import Layout, Selection, read_parameters
@@ -38,25 +38,18 @@ class Job:
 
     @classmethod
     def build(cls, config: Config, given: Given | None = None) -> Job:
-        if given is not None and given.clients is not None:
-            return cls._for_given_data(config, given)
+        if given is not None and (clients := given.clients) is not None:
+            config = replace(config, run=replace(config.run, clients=len(clients)))
+            return cls(config, clients.shape, list(clients.classes), None, None, given)
         if config.data.dataset == PYTHON:
             raise only_from_python("data.dataset")
         if config.data.dataset == "own":
             return cls._for_own_data(config)
-        folder = Path(config.data.dir) if config.data.dir else None
-        dataset = data.load(config.data.dataset, folder)
+        dataset = data.load(config.data.dataset, Path(config.data.dir) if config.data.dir else None)
         split = _split(config, dataset)
         if split.clients != config.run.clients:
             config = replace(config, run=replace(config.run, clients=split.clients))
         return cls(config, tuple(dataset.train_x.shape[1:]), dataset.classes, dataset, split, given)
-
-    @classmethod
-    def _for_given_data(cls, config: Config, given: Given) -> Job:
-        clients = given.clients
-        assert clients is not None
-        config = replace(config, run=replace(config.run, clients=len(clients)))
-        return cls(config, clients.shape, list(clients.classes), None, None, given)
 
     @classmethod
     def _for_own_data(cls, config: Config) -> Job:
@@ -144,24 +137,26 @@ class Job:
     def client_data(self, client: int) -> ClientData:
         if self._given_clients:
             return self.own_data(self._given_clients.parts[client], client)
-        assert self.dataset is not None
-        assert self.split is not None
-        sides = (self.training[client], self.split.test[client])
-        train, test = (torch.from_numpy(side) for side in sides)
-        d = self.dataset
+        d, split = self._divided
+        train, test = self.training[client], split.test[client]
         data = ClientData(d.train_x[train], d.train_y[train], d.test_x[test], d.test_y[test])
         if not self.validation:
             return data
-        held = torch.from_numpy(self.validation[client])
+        held = self.validation[client]
         return replace(data, validation=(d.train_x[held], d.train_y[held]))
+
+    @property
+    def _divided(self) -> tuple[data.Dataset, data.Split]:
+        assert self.dataset is not None
+        assert self.split is not None
+        return self.dataset, self.split
 
     def own_data(self, data: ClientData, client: int) -> ClientData:
         """What a site brings itself, with its validation samples held out."""
         share, count = self.config.data.validation, len(data.train_y)
         if not share:
             return data
-        parts = hold_out(np.arange(count), share, self._rank(count, client), client)
-        train, held = (torch.from_numpy(part) for part in parts)
+        train, held = hold_out(np.arange(count), share, self._rank(count, client), client)
         x, y = data.train_x, data.train_y
         return replace(data, train_x=x[train], train_y=y[train], validation=(x[held], y[held]))
 
@@ -172,16 +167,16 @@ class Job:
 
     @cached_property
     def _sides(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        assert self.dataset is not None
-        assert self.split is not None
-        share, rank = self.config.data.validation, self._rank(len(self.dataset.train_y))
-        return [hold_out(indices, share, rank, client) for client, indices in enumerate(self.split.train)]
+        dataset, split = self._divided
+        share, rank = self.config.data.validation, self._rank(len(dataset.train_y))
+        return [hold_out(indices, share, rank, client) for client, indices in enumerate(split.train)]
 
     @property
     def training(self) -> list[np.ndarray]:
         """The positions that each client trains on: all of its samples but those held out."""
-        assert self.split is not None
-        return [train for train, _ in self._sides] if self.config.data.validation else self.split.train
+        if not self.config.data.validation:
+            return self._divided[1].train
+        return [train for train, _ in self._sides]
 
     @property
     def validation(self) -> list[np.ndarray]:
@@ -199,21 +194,20 @@ class Job:
             return self._describe_given(self._given_clients)
         if self.dataset is None or self.split is None:
             return {"classes": self.class_names}
-        names, d = self.class_names, self.dataset
-        counts = [
-            [data.class_counts(y, indices, len(names)).tolist() for indices in side]
-            for y, side in ((d.train_y, self.training), (d.test_y, self.split.test))
-        ]
         held = {"validation_samples": [len(i) for i in self.validation]} if self.validation else {}
         return {
-            "classes": names,
+            "classes": self.class_names,
             "train_samples": self.train_samples(),
             **held,
             "test_samples": [len(i) for i in self.split.test],
-            "train_counts": counts[0],
-            "test_counts": counts[1],
+            "train_counts": self._counts(self.dataset.train_y, self.training),
+            "test_counts": self._counts(self.dataset.test_y, self.split.test),
             "split_fingerprint": self.split.fingerprint,
         }
+
+    def _counts(self, y: Tensor, parts: list[np.ndarray]) -> list[list[int]]:
+        """Samples by client and class."""
+        return [data.class_counts(y, indices, len(self.class_names)).tolist() for indices in parts]
 
     def _describe_given(self, clients: data.Clients) -> dict[str, Any]:
         counts = clients.counts() if clients.classes else None

@@ -22,9 +22,8 @@ NORMS: tuple[type[nn.Module], ...] = (
     nn.modules.batchnorm._NormBase,  # every BatchNorm and InstanceNorm
     nn.LayerNorm,
     nn.GroupNorm,
-    *((nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()),
+    nn.RMSNorm,
 )
-HEADS: tuple[type[nn.Module], ...] = (nn.Linear,)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Layout:
         for module_name, module in model.named_modules():
             for name, _ in module.named_parameters(module_name, recurse=False):
                 kinds[name] = "norm" if isinstance(module, NORMS) else "body"
-            if isinstance(module, HEADS):
+            if isinstance(module, nn.Linear):
                 last_linear = module_name
         head = last_linear if head is None else head
         if head is None:

@@ -24,15 +24,14 @@ from torch import Tensor, nn
 from fedpurin import wire
 from fedpurin.config import PYTHON, Config
 from fedpurin.engines.hub import Hub
-from fedpurin.engines.site import Site, State
+from fedpurin.engines.site import Site
+from fedpurin.engines.states import State
 from fedpurin.errors import ConfigError
-from fedpurin.given import Given, method_name
+from fedpurin.given import Given, with_method
 from fedpurin.job import Job
-from fedpurin.messages import Delivery
 from fedpurin.meta import Meta
 from fedpurin.methods import AnyMethod, Method
 from fedpurin.methods.base import Ending
-from fedpurin.settings import plain
 
 MakeModel = Callable[[], nn.Module]
 MethodForm = str | AnyMethod
@@ -40,13 +39,8 @@ MethodForm = str | AnyMethod
 
 def make_job(make_model: MakeModel, clients: int, method: MethodForm, seed: int, head: str) -> Job:
     """A job without data: what both sides must agree on."""
-    table: dict[str, dict[str, Any]] = {
-        "run": {"method": method_name(method), "clients": clients, "seed": seed},
-        "model": {"name": PYTHON, "head": head},
-    }
-    config = Config().updated(table)
-    if not isinstance(method, str):
-        config = config.updated({"method": plain(method)})
+    table = {"run": {"clients": clients, "seed": seed}, "model": {"name": PYTHON, "head": head}}
+    config = with_method(Config(), method).updated(table)
     _check_plain(config.method)
     return Job(config, (), [], None, None, Given(model=make_model))
 
@@ -121,12 +115,7 @@ class ClientSide(Site):
         """Your module, with the personal model of this client in it, as merged for round t."""
         if self.selection.d and int(self.state["round"]) != (wire.peek(reply).confirmed if reply else 0):
             self.state = self.before  # the last upload never arrived
-        weights_D, self._memory = self.state["weights"], self._memory_of(self.state)
-        if reply is not None:
-            aggregated, message = self._open_reply(self.client, t, reply, self.state)
-            delivery = Delivery(message, self.selection, int(self.state["round"]), aggregated)
-            merged_nD, self._memory = self.method.download(weights_D[None], delivery, self._memory)
-            weights_D = merged_nD[0]
+        weights_D, self._memory, _ = self._merge(self.client, t, reply, self.state)
         self._start_nD: Tensor = self.method.start(weights_D[None], self.selection, self._memory)
         self._load(self._start_nD[0], self.state)
         return self.model

@@ -14,18 +14,38 @@ from __future__ import annotations
 
 import math
 import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedpurin.errors import CorruptError
 from fedpurin.train import Score
 
 _COUNT = struct.Struct("<I")
-_METRICS = struct.Struct("<I" + "IId" * 3 + "ddd")
-_MEASURES = struct.Struct("<I" + "dId" * 3 + "ddd")
+_METRICS = struct.Struct("<II" + "IId" * 3 + "ddd")
+_MEASURES = struct.Struct("<II" + "dId" * 3 + "ddd")
 _VALIDATION = struct.Struct("<IIdI")
-_SIZES = (_COUNT.size, _COUNT.size + _METRICS.size, _COUNT.size + _METRICS.size + _VALIDATION.size)
-_MEASURED = _COUNT.size + _MEASURES.size
+_VALIDATED_BYTES = _METRICS.size + _VALIDATION.size
 _NOTHING = Score(0, 0, 0.0)
+
+
+class Stopwatch:
+    """Seconds of training, of evaluation, and of all the rest."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.spent = {"train": 0.0, "evaluate": 0.0}
+
+    @contextmanager
+    def running(self, what: str) -> Iterator[None]:
+        before = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - before
+
+    def seconds(self) -> tuple[float, float, float]:
+        train_s, evaluate_s = self.spent["train"], self.spent["evaluate"]
+        return train_s, evaluate_s, time.perf_counter() - self.started - train_s - evaluate_s
 
 
 @dataclass(frozen=True)
@@ -47,13 +67,12 @@ class Meta:
     validation: Validation | None = None
 
     def to_bytes(self, share_metrics: bool = True) -> bytes:
-        count = _COUNT.pack(self.samples)
         if not share_metrics:
-            return count
+            return _COUNT.pack(self.samples)
         scores = [s or _NOTHING for s in (self.merged, self.trained, self.upload)]
         flat = [number for s in scores for number in (s.correct, s.total, s.loss_sum)]
         form = _MEASURES if any(isinstance(s.correct, float) for s in scores) else _METRICS
-        told = count + form.pack(self.merged_round, *flat, *self.seconds)
+        told = form.pack(self.samples, self.merged_round, *flat, *self.seconds)
         if self.validation is None:
             return told
         v = self.validation.score
@@ -61,24 +80,24 @@ class Meta:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Meta:
-        form = _MEASURES if len(data) == _MEASURED else _METRICS
-        if len(data) not in (*_SIZES, _MEASURED):
-            sizes = ", ".join(map(str, _SIZES[:-1]))
+        form = _MEASURES if len(data) == _MEASURES.size else _METRICS
+        if len(data) not in (_COUNT.size, form.size, _VALIDATED_BYTES):
             raise CorruptError(
-                f"sample count and metrics take {sizes} or {_SIZES[-1]} bytes, not {len(data)}"
+                f"sample count and metrics take {_COUNT.size}, {_METRICS.size} or {_VALIDATED_BYTES} bytes, "
+                f"not {len(data)}"
             )
         (samples,) = _COUNT.unpack_from(data)
         if samples < 1:
             raise CorruptError("a client reports 0 training samples")
         if len(data) == _COUNT.size:
             return cls(samples)
-        merged_round, *numbers = form.unpack_from(data, _COUNT.size)
+        _, merged_round, *numbers = form.unpack_from(data)
         scores = [Score(*numbers[i : i + 3]) for i in (0, 3, 6)]
         validation = None
-        if len(data) == _SIZES[-1]:
-            correct, total, loss_sum, best_round = _VALIDATION.unpack_from(data, _SIZES[-2])
-            validation = Validation(Score(correct, total, loss_sum), best_round)
-            if not total:
+        if len(data) == _VALIDATED_BYTES:
+            *score, best_round = _VALIDATION.unpack_from(data, _METRICS.size)
+            validation = Validation(Score(*score), best_round)
+            if not validation.score.total:
                 raise CorruptError("a client reports a validation without samples")
         for s in [*scores, *([validation.score] if validation else [])]:
             if not math.isfinite(s.correct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 
 import torch
@@ -91,15 +92,11 @@ class MLP(nn.Module):
         return logits
 
 
-def _inputs(shape: tuple[int, ...]) -> int:
-    return int(torch.tensor(shape).prod())
-
-
 BUILDERS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "resnet8": lambda shape, classes: ResNet(shape[0], classes, (64, 128, 256)),
     "resnet10": lambda shape, classes: ResNet(shape[0], classes, (64, 128, 256, 512)),
     "cnn": lambda shape, classes: SmallCNN(shape[0], classes),
-    "mlp": lambda shape, classes: MLP(_inputs(shape), classes),
+    "mlp": lambda shape, classes: MLP(math.prod(shape), classes),
 }
 
 
@@ -112,17 +109,15 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Modu
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if ":" in name:
-            model = _build_own(name, shape, classes)
-        elif name in BUILDERS:
-            if name != "mlp" and len(shape) != 3:
-                raise ModelError(
-                    f"model {name!r} needs images (channels, height, width), not shape {shape}; use mlp"
-                )
-            model = BUILDERS[name](shape, classes)
-        else:
+            return _build_own(name, shape, classes)
+        if name not in BUILDERS:
             names = ", ".join(BUILDERS)
             raise ModelError(f"unknown model {name!r}; choose one of {names}, or package.module:function")
-    return model
+        if name != "mlp" and len(shape) != 3:
+            raise ModelError(
+                f"model {name!r} needs images (channels, height, width), not shape {shape}; use mlp"
+            )
+        return BUILDERS[name](shape, classes)
 
 
 def _build_own(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -47,10 +47,8 @@ def load_object(name: str, error: type[FedpurinError]) -> Any:
         raise error(f"{module_name!r} of {name!r} fails: {type(problem).__name__}: {problem}") from problem
     named = getattr(module, attribute, None)
     if named is None:
-        hint = (
-            "; __main__ is the program that runs: put the function into a file of its own"
-            if module_name == "__main__"
-            else ""
-        )
+        hint = ""
+        if module_name == "__main__":
+            hint = "; __main__ is the program that runs: put the function into a file of its own"
         raise error(f"module {module_name!r} has no function {attribute!r}{hint}")
     return named

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 
-def _paper(dataset: str, model: str, rounds: int, beta: int, alpha: float) -> dict[str, dict[str, Any]]:
+def _paper(dataset: str, model: str, rounds: int, beta: int) -> dict[str, dict[str, Any]]:
     return {
         "run": {"rounds": rounds, "clients": 20},
-        "data": {"dataset": dataset, "alpha": alpha, "train_samples": 500, "test_samples": 100},
+        "data": {"dataset": dataset, "alpha": 0.1, "train_samples": 500, "test_samples": 100},
         "model": {"name": model},
         "train": {"epochs": 5, "batch_size": 100, "lr": 0.1, "momentum": 0.9},
         "method": {"tau": 0.5, "beta": beta, "gradient_dtype": "float16"},
@@ -27,7 +27,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "quickstart": FEW_SAMPLES,
     "frugal": {**FEW_SAMPLES, "run": {**FEW_SAMPLES["run"], "method": "fedfrugal"}},
     "mini": {"method": {"beta": 6}},  # the small experiments of docs/reproduction.md
-    "paper-fashion-mnist": _paper("fashion-mnist", "resnet8", 200, 100, 0.1),
-    "paper-cifar10": _paper("cifar-10", "resnet8", 200, 100, 0.1),
-    "paper-cifar100": _paper("cifar-100", "resnet10", 300, 170, 0.1),
+    "paper-fashion-mnist": _paper("fashion-mnist", "resnet8", 200, 100),
+    "paper-cifar10": _paper("cifar-10", "resnet8", 200, 100),
+    "paper-cifar100": _paper("cifar-100", "resnet10", 300, 170),
 }

@@ -15,9 +15,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from fedpurin import devices
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
+from fedpurin.runs.ledger import MIB
 from fedpurin.task import metric_text
-
-MIB = 2**20
 
 
 class RunProgress(Watcher):
@@ -41,12 +40,8 @@ class RunProgress(Watcher):
 
     def _open(self, t: int) -> None:
         if self.console.is_terminal:
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[said]}"),
-                console=self.console,
-            )
+            name, said = TextColumn("{task.description}"), TextColumn("{task.fields[said]}")
+            self.bar = Progress(name, BarColumn(bar_width=24), said, console=self.console)
             self.task = self.bar.add_task(f"{self.name:<9}", total=self.rounds, completed=t, said="starting")
             self.bar.start()
 
@@ -63,10 +58,9 @@ class RunProgress(Watcher):
         if record.get("final"):
             return
         t = record["round"]
-        for failure in record["failed"]:
-            self.console.print(f"  round {t}: client {failure['client']} left out: {failure['reason']}")
-        for bound in record.get("bounded", []):
-            self.console.print(f"  round {t}: client {bound['client']} bounded: {bound['reason']}")
+        for key, what in (("failed", "left out"), ("bounded", "bounded")):
+            for entry in record.get(key, []):
+                self.console.print(f"  round {t}: client {entry['client']} {what}: {entry['reason']}")
         shared = [a for a in record["trained"]["accuracy"] if a is not None]
         settings = self.config.train
         mean = sum(shared) / len(shared) if shared else None
@@ -92,11 +86,8 @@ class RunProgress(Watcher):
     def _left(self, t: int) -> str:
         seconds = (time.monotonic() - self.began) / max(t - self.first, 1) * (self.rounds - t)
         minutes, seconds = divmod(round(seconds), 60)
-        return (
-            f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
-            if minutes >= 60
-            else f"{minutes}:{seconds:02d}"
-        )
+        hours, rest = divmod(minutes, 60)
+        return f"{hours}:{rest:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class NotebookProgress(RunProgress):

@@ -7,6 +7,7 @@ import html
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,11 +23,64 @@ from fedpurin.runs.run import Floats, Run
 from fedpurin.task import metric_text
 
 
+class Results:
+    """What one run and a comparison have in common: they can be drawn, reported and tabulated."""
+
+    @property
+    def _all(self) -> list[RunResult]:
+        raise NotImplementedError
+
+    def figure(self, name: str, **choices: Any) -> Any:
+        """A plotly figure for a notebook: see `fedpurin.report.figures.FIGURES`."""
+        from fedpurin.report.figures import figure
+
+        return figure(self._all, name, **choices)
+
+    def save_figure(self, name: str, path: Path | str, **choices: Any) -> Path:
+        """A figure as a PNG, SVG or PDF file, with the choices of `figure`."""
+        from fedpurin.report.figures import save_figure
+
+        return save_figure(self._all, name, path, **choices)
+
+    def report(self, path: Path | str) -> Path:
+        """The HTML page."""
+        from fedpurin.report.page import write_report
+
+        return write_report([run.path for run in self._all], path)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict per run, round, client and moment; `accuracy` is the metric of the run."""
+        return [row for run in self._all for row in _rows(run)]
+
+    def to_dataframe(self) -> Any:
+        """`rows` as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtraError("pandas", "to_dataframe") from None
+        return pandas.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        """With the accuracy figure, unless there is none, or matplotlib is not installed."""
+        text = f"<p>{'<br>'.join(html.escape(str(run)) for run in self._all)}</p>"
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                file = self.save_figure("accuracy", Path(folder) / "accuracy.png")
+            except (MissingExtraError, RunError):
+                return text
+            picture = base64.b64encode(file.read_bytes()).decode()
+        return f'{text}<img alt="accuracy" src="data:image/png;base64,{picture}">'
+
+
 @dataclass(frozen=True)
-class RunResult(Run):
+class RunResult(Results, Run):
     """A run directory in memory that can draw itself and give the clients' models back."""
 
     given: Given | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def _all(self) -> list[RunResult]:
+        return [self]
 
     def client(self, which: int | str) -> ClientResult:
         """One client, by its number or by its name."""
@@ -39,26 +93,6 @@ class RunResult(Run):
             raise RunError(f"there is no client {which}; they are numbered 0 to {self.clients - 1}")
         return ClientResult(self, which)
 
-    def figure(self, name: str, **choices: Any) -> Any:
-        """A plotly figure of this run for a notebook: see `fedpurin.report.figures.FIGURES`."""
-        return _figure([self], name, choices)
-
-    def save_figure(self, name: str, path: Path | str, **choices: Any) -> Path:
-        """The same figure as a PNG, SVG or PDF file."""
-        return _save_figure([self], name, path, choices)
-
-    def report(self, path: Path | str) -> Path:
-        """The HTML page of this run."""
-        return _report([self], path)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A dict per round, client and moment; `accuracy` is the metric of the run."""
-        return list(_rows(self))
-
-    def to_dataframe(self) -> Any:
-        """`rows` as a pandas DataFrame."""
-        return _frame(self.rows())
-
     def __str__(self) -> str:
         settings = self.config.get("train", {})
         last = (self.summary["accuracy"].get("trained") or {}).get("last")
@@ -66,9 +100,6 @@ class RunResult(Run):
         state = "" if self.complete else f" of {self.planned_rounds} (not finished)"
         about = f"{self.clients} clients, {self.rounds} rounds{state}, {' '.join(said.split())}"
         return f"{self.label}: {about}, in {self.path}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(str(self))}</p>{_picture([self])}"
 
 
 @dataclass(frozen=True)
@@ -139,11 +170,15 @@ class ClientResult:
             ) from problem
 
 
-class Comparison(Sequence[RunResult]):
+class Comparison(Results, Sequence[RunResult]):
     """The runs of a comparison: a sequence, and what can be said of all of them together."""
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
         self.runs = list(runs)
+
+    @property
+    def _all(self) -> list[RunResult]:
+        return self.runs
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -164,35 +199,11 @@ class Comparison(Sequence[RunResult]):
                 return run
         raise RunError(f"no run of {index!r} here; there are {', '.join(run.method for run in self.runs)}")
 
-    def figure(self, name: str, **choices: Any) -> Any:
-        """A plotly figure of all runs."""
-        return _figure(self.runs, name, choices)
-
-    def save_figure(self, name: str, path: Path | str, **choices: Any) -> Path:
-        """The same figure as a PNG, SVG or PDF file."""
-        return _save_figure(self.runs, name, path, choices)
-
-    def report(self, path: Path | str) -> Path:
-        """The HTML page of all runs."""
-        return _report(self.runs, path)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A dict per run, round, client and moment."""
-        return [row for run in self.runs for row in _rows(run)]
-
-    def to_dataframe(self) -> Any:
-        """`rows` as a pandas DataFrame."""
-        return _frame(self.rows())
-
     def __str__(self) -> str:
         return "\n".join(str(run) for run in self.runs)
 
     def __repr__(self) -> str:
         return f"Comparison({[run.path.name for run in self.runs]})"
-
-    def _repr_html_(self) -> str:
-        lines = "<br>".join(html.escape(str(run)) for run in self.runs)
-        return f"<p>{lines}</p>{_picture(self.runs)}"
 
 
 def load_result(path: Path | str, given: Given | None = None) -> RunResult:
@@ -203,52 +214,13 @@ def load_result(path: Path | str, given: Given | None = None) -> RunResult:
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
     for moment in MOMENTS:
         accuracy, loss = run.accuracy(moment), run.loss(moment)
-        for t in range(run.rounds):
-            for client in range(run.clients):
-                yield {
-                    "method": run.method,
-                    "seed": run.seed,
-                    "round": t + 1,
-                    "client": run.names[client] if run.names else client,
-                    "moment": moment,
-                    "accuracy": float(accuracy[t, client]),
-                    "loss": float(loss[t, client]),
-                }
-
-
-def _frame(rows: list[dict[str, Any]]) -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtraError("pandas", "to_dataframe") from None
-    return pandas.DataFrame(rows)
-
-
-def _figure(loaded: Sequence[RunResult], name: str, choices: dict[str, Any]) -> Any:
-    from fedpurin.report.figures import figure
-
-    return figure(loaded, name, **choices)
-
-
-def _save_figure(loaded: Sequence[RunResult], name: str, path: Path | str, choices: dict[str, Any]) -> Path:
-    from fedpurin.report.figures import save_figure
-
-    return save_figure(loaded, name, path, **choices)
-
-
-def _report(loaded: Sequence[RunResult], path: Path | str) -> Path:
-    from fedpurin.report import write_report
-
-    return write_report([run.path for run in loaded], path)
-
-
-def _picture(loaded: Sequence[RunResult]) -> str:
-    """The accuracy figure, inline; nothing where there is none, or matplotlib is not installed."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            file = _save_figure(loaded, "accuracy", Path(folder) / "accuracy.png", {})
-        except (MissingExtraError, RunError):
-            return ""
-        return (
-            f'<img alt="accuracy" src="data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}">'
-        )
+        for t, client in product(range(run.rounds), range(run.clients)):
+            yield {
+                "method": run.method,
+                "seed": run.seed,
+                "round": t + 1,
+                "client": run.names[client] if run.names else client,
+                "moment": moment,
+                "accuracy": float(accuracy[t, client]),
+                "loss": float(loss[t, client]),
+            }

@@ -74,24 +74,17 @@ def convert(name: str, value: Any, hint: Any) -> Any:
     """The value as the type of the setting; text (from flags) is parsed."""
     try:
         if hint is bool:
-            if isinstance(value, str) and value.lower() in {"true", "false"}:
-                return value.lower() == "true"
-            if not isinstance(value, bool):
+            return {"true": True, "false": False}[str(value).lower()]
+        if hint in (int, float):
+            broken = isinstance(value, float) and not value.is_integer()
+            if isinstance(value, bool) or (hint is int and broken):
                 raise ValueError
-            return value
-        if hint is int:
-            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-                raise ValueError
-            return int(value)
-        if hint is float:
-            if isinstance(value, bool):
-                raise ValueError
-            return float(value)
+            return hint(value)
         if get_origin(hint) is tuple:
             items = value.strip("[]").split(",") if isinstance(value, str) else value
             member = get_args(hint)[0]
             return tuple(member(str(item).strip()) for item in items if str(item).strip())
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
         raise ConfigError(f"{name} must be {kinds.get(hint, 'a list')}, not {value!r}") from None
     if not isinstance(value, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -97,21 +98,13 @@ def metric_text(loss: str, metric: str, value: float | None) -> str:
 
 
 def optimiser_named(settings: TrainSection) -> Optimiser:
-    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        match settings.optimiser:
-            case "adam":
-                return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
-            case "adamw":
-                return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
-        return torch.optim.SGD(
-            parameters,
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-
-    return make
+    lr, decay = settings.lr, settings.weight_decay
+    match settings.optimiser:
+        case "adam":
+            return partial(torch.optim.Adam, lr=lr, weight_decay=decay)
+        case "adamw":
+            return partial(torch.optim.AdamW, lr=lr, weight_decay=decay)
+    return partial(torch.optim.SGD, lr=lr, weight_decay=decay, momentum=settings.momentum, fused=True)
 
 
 CLASSIFICATION = LearningTask(F.cross_entropy, None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from fedpurin.devices import upload
 from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients, split_like
+from fedpurin.methods.base import Ending
 from fedpurin.sections import TrainSection
 from fedpurin.task import CLASSIFICATION, LearningTask, Optimiser, optimiser_named
 
 EVALUATION_BATCH = 256
 """A constant: the rounding of a forward pass may depend on the batch size."""
 
+AS_IT_IS = Ending()
 LossFunction = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
@@ -88,13 +90,17 @@ def as_batch(x: Tensor) -> Tensor:
     return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
 
 
-def batches(count: int, size: int, order: torch.Generator) -> Iterator[Tensor]:
-    """Shuffled index tensors. A last batch of one sample joins the one before: batch norm needs two."""
-    shuffled = torch.randperm(count, generator=order)
-    parts = list(torch.split(shuffled, size))
+def batches(count: int, size: int, order: torch.Generator) -> list[Tensor]:
+    """Shuffled index tensors."""
+    return _divided(torch.randperm(count, generator=order), size)
+
+
+def _divided(x: Tensor, size: int) -> list[Tensor]:
+    """Batches in this order. A last one of one sample joins the one before: batch norm needs two."""
+    parts = list(torch.split(x, size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
-    yield from parts
+    return parts
 
 
 def train(
@@ -104,18 +110,17 @@ def train(
     loss: LossFunction,
     seed: int,
     device: str,
-    tail: int = 0,
-    squares: bool = False,
-    optimiser_of: Optimiser | None = None,
-    inside: int = 0,
+    *,
+    ending: Ending = AS_IT_IS,
     choose: Callable[[], Tensor] | None = None,
+    optimiser_of: Optimiser | None = None,
     rate: float = 1.0,
 ) -> Tensor | None:
     """E epochs with a new optimiser, its learning rate times `rate`. The last gradients stay in the model.
 
-    With `tail` the model ends as the mean of the iterates after each step of that many last epochs.
-    With `squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their mean.
-    Before the last `inside` epochs `choose` says what they train, bool [D]; all else is zero from then on.
+    With `ending.squares` the result is [D]: the squared gradients of the last epoch's mini-batches, their
+    mean. Before the last `ending.inside` epochs `choose` says what they train, bool [D]; all else is zero
+    from then on.
     """
     x, y = prepare_inputs(data.train_x, device), upload(data.train_y, device)
     optimiser = (optimiser_of or optimiser_named(settings))(model.parameters())
@@ -134,20 +139,21 @@ def train(
     squared, counted = None, 0
     left_out: list[Tensor] = []
     for epoch in range(settings.epochs):
-        if choose is not None and inside and epoch == settings.epochs - inside:
+        left = settings.epochs - epoch  # with this one
+        if choose is not None and left == ending.inside:
             left_out = split_like(~choose().to(device), model)
             _clear(model, left_out)
         for index in batches(len(y), settings.batch_size, order):
             optimiser.zero_grad(set_to_none=True)
             index = upload(index, device)
             loss(model, as_batch(x.index_select(0, index)), y.index_select(0, index)).backward()  # type: ignore[no-untyped-call]
-            if squares and epoch == settings.epochs - 1:
+            if ending.squares and left == 1:
                 now_squared = read_gradients(model).square_()
                 squared = now_squared if squared is None else squared.add_(now_squared)
                 counted += 1
             optimiser.step()
             _clear(model, left_out)
-            if epoch >= settings.epochs - tail:
+            if left <= ending.tail:
                 now = [p.detach() for p in model.parameters()]
                 sums = [p.clone() for p in now] if not sums else list(torch._foreach_add(sums, now))
                 steps += 1
@@ -155,6 +161,8 @@ def train(
         with torch.no_grad():
             for p, total in zip(model.parameters(), sums, strict=True):
                 p.copy_(total / steps)
+    if ending.refresh:
+        refresh_statistics(model, data, settings.batch_size, device)
     return None if squared is None else squared / counted
 
 
@@ -180,10 +188,7 @@ def refresh_statistics(model: nn.Module, data: ClientData, batch_size: int, devi
         m.reset_running_stats()
         m.momentum = None  # torch: a cumulative mean
         m.train()
-    parts = list(torch.split(x, batch_size)) if batch_size > 1 else [x]
-    if len(parts) > 1 and len(parts[-1]) == 1:
-        parts[-2:] = [torch.cat(parts[-2:])]
-    for part in parts:
+    for part in _divided(x, batch_size) if batch_size > 1 else [x]:
         model(as_batch(part))
     for m, momentum in zip(norms, before, strict=True):
         m.momentum = momentum

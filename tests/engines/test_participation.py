@@ -15,7 +15,8 @@ from fedpurin.core.bits import unpack_bits
 from fedpurin.engines.driver import Watcher
 from fedpurin.engines.hub import Hub
 from fedpurin.engines.simulate import resume_run, run_job
-from fedpurin.engines.site import Site, State
+from fedpurin.engines.site import Site
+from fedpurin.engines.states import State
 from fedpurin.job import Job
 from fedpurin.methods import METHODS
 

@@ -20,6 +20,7 @@ from fedpurin.engines.local import LocalWorkers
 from fedpurin.engines.ray import Actor, RayWorkers, _arrays, _tensors
 from fedpurin.engines.simulate import run_job
 from fedpurin.engines.site import Site
+from fedpurin.engines.transport import ClientTask
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.stopping import INTERRUPTED, stoppable
@@ -90,12 +91,12 @@ def test_a_sigterm_while_ray_starts_reaches_whom_it_was_meant_for(monkeypatch: p
 def test_an_actor_answers_as_the_site_itself_does() -> None:
     job = Job.build(config("fedpurin", "local", clients=2))
     site, actor = Site(job), Actor()
-    assert actor.prepare(job.config.to_toml()) == {"ok": True}
+    assert actor.prepare(job.config.to_toml()) == ""
     state = site.initial_state(1)
     expected = site.work(1, 1, None, state, job.client_data(1))
-    answer, _, upload, after = actor.work({"op": "work", "client": 1, "t": 1}, None, _arrays(state))
-    assert answer["ok"]
-    assert upload == expected.upload
+    outcome, after = actor.work(ClientTask("work", client=1, t=1), _arrays(state))
+    assert outcome.failure is None
+    assert outcome.upload == expected.upload
     assert all(torch.equal(after, expected.state[name]) for name, after in _tensors(after).items())
 
 
@@ -104,19 +105,18 @@ def test_an_actor_reports_whom_an_error_concerns_and_goes_on() -> None:
     actor = Actor()
     actor.prepare(job.config.to_toml())
     state = _arrays(Site(job).initial_state(0))
-    answer, _, upload, after = actor.work({"op": "work", "client": 0, "t": 1}, b"no message", state)
-    assert (answer["ok"], answer["concerns"], upload, after) == (False, "run", None, {})
-    assert "10 bytes" in answer["message"]
-    assert actor.work({"op": "work", "client": 0, "t": 1}, None, state)[0]["ok"]
+    outcome, after = actor.work(ClientTask("work", client=0, t=1, reply=b"no message"), state)
+    assert outcome.failure is not None
+    assert (outcome.failure.concerns, outcome.upload, after) == ("run", None, {})
+    assert "10 bytes" in outcome.failure.reason
+    assert actor.work(ClientTask("work", client=0, t=1), state)[0].failure is None
 
 
 def test_an_actor_that_lacks_the_data_says_on_which_node() -> None:
     text = config("fedavg", "ray").updated({"data": {"dataset": "cifar-10", "dir": "/nowhere"}}).to_toml()
-    answer = Actor().prepare(text)
-    assert not answer["ok"]
-    assert os.uname().nodename in answer["message"]
-    assert answer["concerns"] == "run"
-    assert "Traceback" not in answer["message"]
+    problem = Actor().prepare(text)
+    assert os.uname().nodename in problem
+    assert "Traceback" not in problem
 
 
 # On a cluster of its own

@@ -9,7 +9,7 @@ import torch
 
 from fedpurin.data import Dataset
 from fedpurin.engines.hub import Hub
-from fedpurin.engines.site import state_digest
+from fedpurin.engines.states import state_digest
 from fedpurin.errors import CorruptError, DivergedError
 from fedpurin.job import Job
 from fedpurin.meta import Meta

@@ -12,8 +12,8 @@ import torch
 
 from engine_tools import Stop, StopAt, assert_same_runs, run, run_until
 from fedpurin.cli.show import results_table
-from fedpurin.engines import best
 from fedpurin.engines.simulate import resume_run
+from fedpurin.engines.states import best_in_use, no_best_yet, with_better
 from fedpurin.errors import CorruptError
 from fedpurin.layout import write_parameters
 from fedpurin.meta import Meta, Validation
@@ -31,15 +31,15 @@ def test_of_the_rounds_with_most_right_answers_the_last_is_kept() -> None:
     """3, 5, 4, 5, 4 of 6 right: round 4, which had as many as round 2."""
     model = tiny_model((1, 4, 4), 3)
     state = {"weights": torch.zeros(135), "buffer.2.running_mean": torch.zeros(6)}
-    state |= best.nothing_yet(state)
+    state |= no_best_yet(state)
     kept = []
     for t, correct in enumerate((3, 5, 4, 5, 4), start=1):
         write_parameters(model, torch.full((135,), float(t)))
         model.get_buffer("2.running_mean").fill_(10.0 * t)
-        state |= best.better_of(state, model, Score(correct, 6, 0.0), t)
+        state = with_better(state, model, Score(correct, 6, 0.0), t)
         kept.append(int(state["best.round"]))
     assert kept == [1, 2, 2, 4, 4]
-    final = best.in_its_place(state)
+    final = best_in_use(state)
     assert torch.equal(final["weights"], torch.full((135,), 4.0))
     assert torch.equal(final["buffer.2.running_mean"], torch.full((6,), 40.0))
 
@@ -47,9 +47,9 @@ def test_of_the_rounds_with_most_right_answers_the_last_is_kept() -> None:
 def test_a_model_without_a_right_answer_is_better_than_none() -> None:
     model = tiny_model((1, 4, 4), 3)
     state = {"weights": torch.zeros(135)}
-    state |= best.nothing_yet(state)
-    assert best.in_its_place(state)["weights"] is state["weights"]  # never trained: as it was
-    state |= best.better_of(state, model, Score(0, 6, 0.0), 7)
+    state |= no_best_yet(state)
+    assert best_in_use(state)["weights"] is state["weights"]  # never trained: as it was
+    state = with_better(state, model, Score(0, 6, 0.0), 7)
     assert int(state["best.round"]) == 7
 
 
@@ -64,13 +64,11 @@ def test_the_final_model_is_the_trained_one_of_the_best_round(name: str) -> None
             assert held is not None
             original = fed.site._validate
 
-            def noting(
-                t: int, state: Any, data: Any, clock: Any, held: Any = held, client: int = client
-            ) -> Any:
+            def noting(t: int, state: Any, data: Any, held: Any = held, client: int = client) -> Any:
                 model = fed.site.model
                 named = {k: v.detach().clone() for k, v in model.state_dict().items()}
                 seen[t, client] = evaluate(model, held, "cpu").correct, named
-                return type(fed.site)._validate(fed.site, t, state, data, clock)
+                return type(fed.site)._validate(fed.site, t, state, data)
 
             fed.site._validate = noting  # type: ignore[method-assign]
             work = fed.work(client, t)

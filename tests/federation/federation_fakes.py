@@ -15,11 +15,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedpurin.config import Config
 from fedpurin.engines.flower import peers, records
 from fedpurin.engines.flower.client_app import Client
-from fedpurin.engines.flower.limits import Limits
 from fedpurin.engines.flower.roster import Roster
-from fedpurin.engines.flower.server import serve
-from fedpurin.engines.flower.settings import SiteSettings
-from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.flower.server_app import serve
+from fedpurin.engines.flower.settings import Limits, SiteSettings, Terms
 from fedpurin.engines.simulate import run_job
 from fedpurin.job import Job
 from fedpurin.runs.directory import RunDirectory
@@ -144,7 +142,7 @@ def client_of(message: Message) -> int:
 
 def answer_with(asked: Message, **values: Any) -> Message:
     """A reply with other contents than the client gave."""
-    return Message(records.content(values), reply_to=asked)
+    return Message(records.content(**values), reply_to=asked)
 
 
 def is_work(asked: Message, client: int, t: int) -> bool:

@@ -27,7 +27,8 @@ from torch import Tensor
 from fedpurin.engines.flower.client_app import starting_state
 from fedpurin.engines.flower.store import LostStateError, Store
 from fedpurin.engines.hub import Hub
-from fedpurin.engines.site import Site, State, Work
+from fedpurin.engines.site import Site, Work
+from fedpurin.engines.states import State
 from fedpurin.errors import WireError
 from fedpurin.methods.fedfrugal import Common
 from tiny import tiny_job

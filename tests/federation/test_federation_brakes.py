@@ -12,8 +12,8 @@ import pytest
 from federation_fakes import Federation, Message, records, small
 from test_federation_site import Screen
 
-from fedpurin.engines.flower import audit
-from fedpurin.engines.flower.limits import Limits
+from fedpurin.engines.flower import journal
+from fedpurin.engines.flower.settings import Limits
 from fedpurin.errors import ConfigError, RunError
 from fedpurin.federation import commands
 
@@ -40,7 +40,7 @@ def test_a_site_refuses_what_is_beyond_its_limits_and_trains_nothing(
     for event in told:
         assert re.search(reason, event["reason"]), event["reason"]
     assert not (federation.grid.state(1) / "r1").exists()  # no state, no model
-    assert not (federation.grid.state(1) / audit.AUDIT).exists()  # nothing was sent
+    assert not (federation.grid.state(1) / journal.AUDIT).exists()  # nothing was sent
 
 
 def test_limits_within_which_a_run_stays_change_nothing(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_audit_holds_exactly_what_was_sent(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small(), listen)
     federation.run()
     state = federation.grid.state(1)
-    lines = audit.read(state)
+    lines = journal.read_audit(state)
     assert [(line["what"], line["round"]) for line in lines] == [
         ("upload", 1),
         ("upload", 2),
@@ -97,13 +97,13 @@ def test_the_audit_holds_exactly_what_was_sent(tmp_path: Path) -> None:
 def test_a_line_of_the_audit_that_was_torn_is_shown_and_hides_no_other(tmp_path: Path) -> None:
     def write(t: int) -> None:
         about = {"values": 1, "type": "float32", "metrics": False}
-        audit.record(tmp_path, "r1", t, "upload", [b"x"], keep=False, **about)
+        journal.record_sent(tmp_path, "r1", t, "upload", [b"x"], keep=False, **about)
 
     write(1)
-    with (tmp_path / audit.AUDIT).open("a") as log:
+    with (tmp_path / journal.AUDIT).open("a") as log:
         log.write('{"at": 1, "ru')
     write(3)
-    assert [(line["round"], line["kept"]) for line in audit.read(tmp_path)] == [
+    assert [(line["round"], line["kept"]) for line in journal.read_audit(tmp_path)] == [
         (1, "no"),
         (0, "damaged"),
         (3, "no"),

@@ -17,13 +17,13 @@ from flwr.app import Message
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpurin.config import Config
-from fedpurin.engines.flower import records
+from fedpurin.engines.flower import APP, records
+from fedpurin.engines.flower.journal import Line
 from fedpurin.engines.flower.runtime import Door, Tasks
-from fedpurin.engines.flower.settings import PROGRESS
-from fedpurin.engines.flower.terms import Terms
-from fedpurin.federation.cluster import APP, CONNECTION, Cluster, Traffic
+from fedpurin.engines.flower.settings import PROGRESS, Terms
+from fedpurin.federation.cluster import CONNECTION, Cluster, Traffic
 from fedpurin.federation.guard import descendants
-from fedpurin.federation.launch import Event, launch
+from fedpurin.federation.launch import Launched
 from fedpurin.federation.service import Service
 from fedpurin.job import Job
 from fedpurin.runs.directory import RunDirectory
@@ -42,10 +42,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, nothing_left: None) -> Ite
 
 
 def run_on(
-    cluster: Cluster, path: Path, config: Config, watch: Callable[[Event], None] = lambda event: None
+    cluster: Cluster, path: Path, config: Config, watch: Callable[[Line], None] = lambda event: None
 ) -> tuple[dict[str, Any], Traffic]:
     RunDirectory.create(path, Job.build(config)).close()
-    run = launch(cluster.link, path, config, Terms.of(CLIENTS, deadline=900))
+    run = Launched(cluster.link, path, config, Terms.of(CLIENTS, deadline=900))
     run.tended.append(cluster.tend)
     for event in run.follow():
         watch(event)
@@ -95,7 +95,7 @@ def test_a_site_killed_with_an_order_in_hand_answers_it_after_its_restart(
     (home / "hold").touch()
     killed = []
 
-    def kill(event: Event) -> None:
+    def kill(event: Line) -> None:
         if event["event"] == "round" and not killed:
             wait_for((home / "held").exists)
             killed.append(program_of(cluster.sites[1].worker.service))
@@ -164,7 +164,7 @@ def test_no_code_that_a_server_sends_is_run_at_a_site(
     cluster.link.flwr("run", str(app), CONNECTION, "--run-config", str(tmp_path / "settings.toml"))
     with closing(Tasks(Door(**cluster.link.door()))) as tasks, tasks.serve_run("evil", 300) as grid:
         nodes = [node.node_id for node in grid.get_nodes()]
-        orders = [Message(records.content({"round": 1}), node, records.WORK, ttl=600) for node in nodes]
+        orders = [Message(records.content(round=1), node, records.WORK, ttl=600) for node in nodes]
         waiting = set(grid.push_messages(orders))
         answers: list[Message] = []
         while waiting:

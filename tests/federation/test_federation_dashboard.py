@@ -16,11 +16,12 @@ from federation_fakes import Federation, Message, answer_with, is_work, small
 from programs import need
 from test_federation_site import Screen
 
-from fedpurin.engines.flower.server import event_writer
+from fedpurin.engines.flower.journal import new_lines
+from fedpurin.engines.flower.server_app import event_writer
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation import commands
 from fedpurin.federation.dashboard import Dashboard
-from fedpurin.federation.launch import events_file, federation_folder, new_lines
+from fedpurin.federation.launch import events_file, federation_folder
 from fedpurin.federation.status import read_status
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))  # where the tests' browser is

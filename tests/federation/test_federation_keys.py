@@ -173,21 +173,26 @@ def test_a_roster_sees_changes_while_it_is_in_use(two: Path) -> None:
 class Link:
     """A SuperLink that is away now and then."""
 
-    def __init__(self) -> None:
-        self.away, self.known = False, set[str]()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.away, self.known = folder, False, dict[str, str]()  # node -> key
 
-    def register(self, files: list[Path]) -> None:
+    def call(self, command: list[str], problem: str) -> dict[str, Any]:
         if self.away:
             raise EngineError("Connection to the SuperLink is unavailable")
-        self.known |= {file.read_text() for file in files}
+        nodes = {file: f"node {len(self.known) + i}" for i, file in enumerate(command[4:])}
+        self.known |= {node: Path(file).read_text() for file, node in nodes.items()}
+        return {"success": True, "nodes": nodes}
 
-    def unregister(self, key: str) -> None:
-        self.known.remove(key)
+    def flwr(self, *arguments: str) -> None:
+        assert arguments[:2] == ("supernode", "unregister")
+        del self.known[arguments[2]]
 
 
-def test_flower_is_told_of_members_also_where_it_was_away(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_is_told_of_members_also_where_it_was_away(
+    two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(members, "AGAIN_SECONDS", 0.0)
-    link: Any = Link()
+    link: Any = Link(tmp_path)
     membership = members.Membership(link, k.load_server_keys(two))
     k.add_site(two)
     k.revoke_site(two, 0)
@@ -199,7 +204,9 @@ def test_flower_is_told_of_members_also_where_it_was_away(two: Path, monkeypatch
         "a new key of client 2 is accepted",
         "an old key of client 0 is refused from now on",
     ]
-    assert link.known == {file.read_text() for file in k.load_server_keys(two).public_keys().values()}
+    assert set(link.known.values()) == {
+        file.read_text() for file in k.load_server_keys(two).public_keys().values()
+    }
     assert membership.tend() == []
     link.away = True
     with pytest.raises(EngineError):  # a server does not begin without its sites

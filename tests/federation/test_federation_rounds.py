@@ -26,7 +26,7 @@ from flwr.app import ConfigRecord, Error, RecordDict
 
 from fedpurin.engines.flower import peers, records
 from fedpurin.engines.flower.runtime import NotPushed
-from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.flower.settings import Terms
 from fedpurin.errors import ConfigError, EngineError
 
 LOST_CLIENT, LOST_ROUND = 1, 2

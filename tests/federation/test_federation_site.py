@@ -219,7 +219,7 @@ def test_a_round_beyond_the_run_is_refused(tmp_path: Path) -> None:
     federation = Federation(tmp_path, small())
     federation.run()
     for t in (0, 3, -1):
-        order = Message(records.content({"round": t}), federation.grid.node(0), records.WORK, group_id="x")
+        order = Message(records.content(round=t), federation.grid.node(0), records.WORK, group_id="x")
         answer = records.read(federation.grid.answer(0, order))
         assert answer["error"] == f"the server asks for round {t} of a run of 2 rounds"
 
@@ -330,7 +330,7 @@ def test_the_command_to_go_on_with_names_the_own_data_again(
         commands.up(own_config(), out=tmp_path / "run", console=Screen(), data=files)
     command = shlex.split(str(told.value).partition("continue with: ")[2])
     arguments = build_parser().parse_args(command[1:])
-    assert (arguments.resume, arguments.out, arguments.data) == (True, str(tmp_path / "run"), files)
+    assert (arguments.resume, arguments.out, arguments.data) == (True, tmp_path / "run", files)
 
 
 # What people read

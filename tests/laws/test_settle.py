@@ -8,6 +8,7 @@ import torch
 from fedpurin.core.bits import unpack_bits
 from fedpurin.errors import ConfigError
 from fedpurin.layout import read_parameters, write_parameters
+from fedpurin.methods.base import Ending
 from fedpurin.methods.fedpurin import FedPURIN
 from fedpurin.train import key, train
 from tiny import Federation, tiny_job
@@ -63,11 +64,8 @@ def test_the_mask_is_chosen_before_the_last_epoch_and_holds_in_it() -> None:
         lambda m, x, y: FedPURIN.criterion(m(x), y),
         seed,
         "cpu",
-        0,
-        False,
-        None,
-        1,
-        choose,
+        ending=Ending(inside=1),
+        choose=choose,
     )
     assert len(chosen) == 1
     end_D = read_parameters(model)

@@ -85,7 +85,7 @@ def test_settings_of_other_methods_and_of_the_machine_do_not_make_another_settin
     second = load_run(make_run(tmp_path / "b", Spec("fedavg", clients=3, rounds=2, seed=2)))
     second.config["run"] |= {"workers": 7, "device": "cuda"}
     second.config["method"]["tau"] = 0.2  # FedAvg has no tau
-    assert [group.seeds for group in group_runs([first, second])] == [[1, 2]]
+    assert [[run.seed for run in group.runs] for group in group_runs([first, second])] == [[1, 2]]
     assert setting_key(first.config) == setting_key(second.config)
     second.config["train"]["lr"] = 0.5
     assert [group.label for group in group_runs([first, second])] == ["FedAvg (lr 0.1)", "FedAvg (lr 0.5)"]

@@ -11,11 +11,11 @@ from make_run import Spec, make_run
 
 from fedpurin.report.charts.selection import selection
 from fedpurin.report.charts.traffic import seconds_for
-from fedpurin.report.collaboration import collaboration, collaborator_counts
+from fedpurin.report.charts.who_works_with_whom import collaboration, collaborator_counts
 from fedpurin.report.figures import as_groups
+from fedpurin.report.measure import Measure, duration, mib, percent
 from fedpurin.report.run_groups import find, focus
 from fedpurin.report.series import bytes_per_round, client_order, evenly_spaced, gains, short_names
-from fedpurin.report.units import duration, mib, percent, points
 from fedpurin.runs.run import load_run
 
 MIB = 2**20
@@ -23,7 +23,7 @@ MIB = 2**20
 
 def test_seeds_of_one_setting_are_one_group(seeds: Path) -> None:
     groups = as_groups(seeds)
-    assert [(group.method, group.seeds) for group in groups] == [
+    assert [(group.method, [run.seed for run in group.runs]) for group in groups] == [
         ("separate", [1, 2, 3]),
         ("fedpurin", [1, 2, 3]),
     ]
@@ -79,10 +79,10 @@ def test_bytes_per_round_are_means_over_the_messages(comparison: Path) -> None:
     assert group is not None
     lines = [json.loads(line) for line in (comparison / "fedpurin" / "ledger.jsonl").read_text().splitlines()]
     mine = [line for line in lines if line["round"] == 5 and line["direction"] == "up"]
-    parts = bytes_per_round(group, "up")
+    sections, paper = bytes_per_round(group, "up")
     expected = sum(line["bytes"]["values"] for line in mine) / len(mine) / MIB
-    assert parts.sections_st[2, 4] == pytest.approx(expected)
-    assert parts.paper_t[4] == pytest.approx(sum(line["paper_bytes"] for line in mine) / len(mine) / MIB)
+    assert sections[2, 4] == pytest.approx(expected)
+    assert paper[4] == pytest.approx(sum(line["paper_bytes"] for line in mine) / len(mine) / MIB)
 
 
 def test_clients_are_ordered_by_their_main_class(comparison: Path) -> None:
@@ -142,6 +142,7 @@ def test_layer_names_are_shortened_only_while_they_stay_different() -> None:
 
 
 def test_units_read_well() -> None:
+    points = Measure("accuracy", share=True).gain
     plain = [
         text.replace("\u00a0", " ") for text in (percent(0.8437), points(-2.04), mib(0), mib(0.05), mib(2.5))
     ]

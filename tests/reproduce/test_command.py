@@ -17,15 +17,15 @@ import fedpurin
 from fedpurin.cli.main import main
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, DataError, RunError
-from fedpurin.reproduce.command import SHOWN, TABLES, WHAT, block, experiments_folder
+from fedpurin.reproduce.actions import block, experiments_folder
+from fedpurin.reproduce.command import SHOWN, TABLES, WHAT
 from fedpurin.reproduce.docs import BLOCK, renewed
 from fedpurin.reproduce.paper_figures import figure_name
-from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts, unpack_counts
 from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import SCALES, Request, option, trains_as_published
-from fedpurin.reproduce.source import Source
+from fedpurin.reproduce.source import Paper, Source
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = [

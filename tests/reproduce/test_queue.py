@@ -204,5 +204,5 @@ def test_the_committed_queue_can_be_read_and_begins_with_the_question_of_groups(
     assert queue.wanted[0].name == "a-beta-1"
     names = [wanted.name for wanted in queue.wanted]
     assert len(set(names)) == len(names)
-    for file in queue.documents.files:
-        assert (CHECKOUT / file).is_file()
+    for file in queue.files:
+        assert file.is_file()

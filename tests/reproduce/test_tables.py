@@ -9,13 +9,12 @@ import pytest
 from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
-from fedpurin.reproduce.bytes_figure import draw_lines
-from fedpurin.reproduce.communication import saving, traffic
+from fedpurin.reproduce.communication import draw_lines, saving, traffic
 from fedpurin.reproduce.markup import Entry, MarkupTable, rank_columns
-from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request, own
+from fedpurin.reproduce.source import Paper
 from fedpurin.reproduce.stats import bootstrap, paired
 
 CIFAR = ("--scale", "paper", "--dataset", "cifar-10", "--alpha", "0.5", "--seeds", "1", "--no-run")
@@ -130,15 +129,15 @@ def test_traffic_is_split_at_beta_and_savings_use_betas_share() -> None:
     purin = [Record(make_line(config(rounds=20), up=MIB, down=3 * MIB, down_after=MIB))]
     dense = [Record(make_line(config("fedavg", rounds=20), up=4 * MIB, down=4 * MIB))]
     purin[0].line["bytes"]["outside"] = []  # a ledger that does not tell: downloads count as they were sent
-    assert traffic(purin).paper_rule == [1, 1, 3, 1]
-    assert traffic(dense).paper_rule == [4, 4, 4, 4]
+    assert traffic(purin) == [1, 1, 3, 1]
+    assert traffic(dense) == [4, 4, 4, 4]
     assert saving(purin, dense, 0.5) == (75.0, 50.0)  # 1 of 4; mean of 3 and 1, of 4
 
 
 def test_until_beta_the_critical_part_counts_as_sent_to_everybody() -> None:
     # 800 exchanged parameters: 100 bytes of mask; 400 critical values up, 400 others down, per make_line
     line = make_line(config(rounds=20), up=100 + 4 * 400, down=4 * 400, down_after=4 * 100)
-    before, after = traffic([Record(line)]).paper_rule[2:]
+    before, after = traffic([Record(line)])[2:]
     assert before == pytest.approx(4 * 800 / MIB)  # sent: only 400, for lack of collaborators
     assert after == pytest.approx(4 * 100 / MIB)
 

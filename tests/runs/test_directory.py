@@ -279,6 +279,17 @@ def test_checkpoints_without_checksums_of_the_logs_are_read(three_rounds: RunDir
     assert three_rounds.warnings == []
 
 
+@pytest.mark.parametrize("name", ["serve" + 5000 * "[", "../../elsewhere", "rest"])
+def test_a_checkpoint_that_names_a_part_it_has_not_gives_way(three_rounds: RunDirectory, name: str) -> None:
+    """The first was an error of the file system, on which a resume gives up; found by fuzzing."""
+    file = three_rounds.path / "checkpoints" / "round-00003" / "checkpoint.json"
+    about = json.loads(file.read_text())
+    about["checksums"] = {name: 0}
+    file.write_text(json.dumps(about))
+    assert three_rounds.rewind()[0] == 2
+    assert "names parts that are not there" in three_rounds.warnings[0]
+
+
 def test_what_a_killed_process_had_begun_to_write_is_cleared_away(three_rounds: RunDirectory) -> None:
     begun = [three_rounds.path / ".result.json.99.tmp", three_rounds.path / "models" / ".tmpX1y2Z3"]
     (three_rounds.path / "models").mkdir()

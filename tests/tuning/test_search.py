@@ -19,9 +19,8 @@ from fedpurin.runs.directory import stored_config
 from fedpurin.runs.run import MIB, load_run
 from fedpurin.tuning import search
 from fedpurin.tuning.candidates import Candidate
-from fedpurin.tuning.outcome import SearchOutcome
+from fedpurin.tuning.outcome import SearchOutcome, recommended_toml
 from fedpurin.tuning.trial import SearchWatcher, Trial
-from fedpurin.tuning.writing import recommended_toml
 from tiny import tiny_config
 
 ROUNDS = 12

@@ -17,9 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Any) -> int:
-    from fedpurin.bench import machine, training
+    from fedpurin.bench import training
 
-    about = machine.describe()
+    about = training.machine()
     console.print(f"{about['cpu']}, {about['cores']} cores, torch {about['torch']}, load {about['load']:.1f}")
     if about["load"] > 0.5:
         console.print(
@@ -29,8 +29,7 @@ def run(args: argparse.Namespace, console: Any) -> int:
     table = summary(rates)
     for line in table:
         console.print(f"{line['what']:52s}{line['value']:>12}")
-    for hint in advice(table):
-        console.print(hint)
+    console.print(advice(table))
     if args.json:
         figures = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace, console: Any) -> int:
 
 def summary(rates: list[Any]) -> list[dict[str, Any]]:
     """Medians over the repetitions; ratios are taken inside each repetition."""
-    from fedpurin.bench.training import median
+    from statistics import median
 
     def line(key: str, what: str, values: list[float], form: str) -> dict[str, Any]:
         return {"key": key, "what": what, "median": median(values), "value": form.format(median(values))}
@@ -54,12 +53,11 @@ def summary(rates: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def advice(table: list[dict[str, Any]]) -> list[str]:
-    by_key = {line["key"]: line["median"] for line in table}
-    hints = []
-    if by_key["share"] < GOOD_SHARE:
-        hints.append(
-            f"Training reaches {by_key['share']:.0%} of the rate of a matrix product; on a quiet machine "
-            f"{GOOD_SHARE:.0%} is usual. Close other programs; check that torch was built with oneDNN."
-        )
-    return hints or ["This machine is set up well."]
+def advice(table: list[dict[str, Any]]) -> str:
+    (share,) = (line["median"] for line in table if line["key"] == "share")
+    if share >= GOOD_SHARE:
+        return "This machine is set up well."
+    return (
+        f"Training reaches {share:.0%} of the rate of a matrix product; on a quiet machine "
+        f"{GOOD_SHARE:.0%} is usual. Close other programs; check that torch was built with oneDNN."
+    )

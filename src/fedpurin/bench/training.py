@@ -9,6 +9,8 @@ limit    the model's FLOPs, forward and backward, at the rate of a large matrix 
 from __future__ import annotations
 
 import copy
+import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -16,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,10 +28,10 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedpurin import models
-from fedpurin.bench.samples import cifar_like
 from fedpurin.config import Config
 from fedpurin.engines.local import LocalWorkers, available_cores
 from fedpurin.engines.site import Site
+from fedpurin.environment import cpu_name
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.meta import Meta
@@ -47,7 +51,19 @@ class Rates:
     gemm: float  # GFLOP/s
 
 
-def measure(repeats: int, progress: Callable[[int], None] = lambda done: None) -> list[Rates]:
+def machine() -> dict[str, Any]:
+    """What figures were taken on."""
+    return {
+        "cpu": cpu_name(),
+        "cores": available_cores(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],  # before the measurement: how quiet the machine was
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    }
+
+
+def measure(repeats: int) -> list[Rates]:
     """One warm-up and `repeats` repetitions, each measuring all rates in turn."""
     clients = available_cores()
     flops = flops_per_sample()
@@ -59,12 +75,7 @@ def measure(repeats: int, progress: Callable[[int], None] = lambda done: None) -
             rates = Rates(training, task, plain(), gemm / flops, gemm / 1e9)
             if repeat:
                 repeated.append(rates)
-            progress(repeat)
     return repeated
-
-
-def median(values: list[float]) -> float:
-    return statistics.median(values)
 
 
 def flops_per_sample() -> float:
@@ -90,7 +101,17 @@ def gemm_rate() -> float:
             rates.append(2 * GEMM_SIZE**3 / (time.perf_counter() - start))
     finally:
         torch.set_num_threads(before)
-    return median(rates)
+    return statistics.median(rates)
+
+
+def cifar_like() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Random images in the shape of CIFAR-10, so that a benchmark needs no download."""
+    rng = np.random.default_rng(0)
+
+    def side(count: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8), rng.integers(0, 10, count)
+
+    return *side(4000), *side(400)
 
 
 @contextmanager
@@ -100,7 +121,7 @@ def _workers(clients: int) -> Iterator[Callable[[], tuple[float, float]]]:
         {
             "run": {"method": "fedpurin", "clients": clients, "workers": clients},
             "data": {
-                "dataset": f"{cifar_like.__module__}:{cifar_like.__name__}",
+                "dataset": "fedpurin.bench.training:cifar_like",
                 "partition": "iid",
                 "train_samples": SAMPLES,
                 "test_samples": 100,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,23 +70,38 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=1, default=str, allow_nan=False))
 
 
-def add_command(commands: Any, name: str, help: str, example: str) -> Any:
+def add_command(
+    commands: Any, name: str, does: Callable[[argparse.Namespace], int] | str, example: str = ""
+) -> Any:
+    """A command, which says of itself what its function's docstring says; or a group, which says a text."""
+    about = does if isinstance(does, str) else does.__doc__ or ""
     parser = commands.add_parser(
         name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=f"Example:  {example}",
+        help=about[:1].lower() + about[1:].removesuffix("."),
+        description=about,
+        epilog=f"Example:  fedpurin {example or name}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if callable(does):
+        parser.set_defaults(function=does)
     return parser
 
 
+def own_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of the command itself, for a function whose parameters have the same names."""
+    return {name: value for name, value in vars(args).items() if name not in ("command", "function")}
+
+
+def path(text: str) -> Path | None:
+    """An argument that is empty, as from a variable that is not set, counts as none."""
+    return Path(text) if text else None
+
+
 def add_config_flags(parser: argparse.ArgumentParser, *, without: tuple[str, ...] = ()) -> None:
-    parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags win over them")
-    preset = parser.add_argument(
-        "--preset", metavar="P", help=f"start from {', '.join(PRESETS)} (default: quickstart)"
-    )
-    complete(preset, lambda: PRESETS)
+    file = "settings; flags win over them"
+    parser.add_argument("config", nargs="?", type=path, metavar="CONFIG.toml", help=file)
+    presets = f"start from {', '.join(PRESETS)} (default: quickstart)"
+    complete(parser.add_argument("--preset", metavar="P", help=presets), lambda: PRESETS)
     group = parser.add_argument_group("settings")
     for flag, target in FLAGS.items():
         if flag not in without:
@@ -119,8 +135,8 @@ def flag_settings(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def named_method_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of [method] that file and flags name."""
-    named = Config.read_table(Path(args.config)).get("method", {}) if args.config else {}
-    return {**named, **flag_settings(args).get("method", {})}
+    named = Config.read_table(args.config) if args.config else {}
+    return {**named.get("method", {}), **flag_settings(args).get("method", {})}
 
 
 def read_config(args: argparse.Namespace, method: str | None = None) -> Config:
@@ -128,22 +144,20 @@ def read_config(args: argparse.Namespace, method: str | None = None) -> Config:
 
     For a `method` of a comparison only those method settings count that it has.
     """
-    table = Config.read_table(Path(args.config)) if args.config else {}
+    table, flags = Config.read_table(args.config) if args.config else {}, flag_settings(args)
     preset = table.pop("preset", None)
     config = Config.preset(args.preset or str(preset or "quickstart"))
-    tables = [table, flag_settings(args)]
-    if method is not None:
-        from fedpurin.methods import find_method
+    for part in (table, flags):
+        if method is not None:
+            from fedpurin.methods import find_method
 
-        own = names_of(find_method(method))
-        for part in tables:
+            own = names_of(find_method(method))
             part["run"] = {**part.get("run", {}), "method": method}
             part["method"] = {k: v for k, v in part.get("method", {}).items() if k in own}
-    for part in tables:
         config = config.updated(part)
-    named = flag_settings(args)
-    if args.config and not _is_whole(Path(args.config), table):
-        named = {section: table.get(section, {}) | named.get(section, {}) for section in {*table, *named}}
+    named = flags
+    if args.config and not _is_whole(args.config, table):
+        named = {section: table.get(section, {}) | flags.get(section, {}) for section in {*table, *flags}}
     refuse_idle(config, named)
     return config
 
@@ -170,8 +184,6 @@ def refuse_idle(config: Config, named: dict[str, dict[str, Any]]) -> None:
 
 def make_console(*, stderr: bool = False) -> Console:
     """`stderr`: where a program reads stdout, people are told what happens beside it."""
-    import sys
-
     from rich.console import Console
 
     # Where output goes to a file or a pipe there is no screen to fit: tables keep their columns.

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedpurin.cli.common import add_command, add_json, complete, make_console, print_json
+from fedpurin.cli.common import add_command, add_json, complete, make_console, path, print_json
 from fedpurin.data.catalog import NAMES
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def add_commands(commands: Any) -> None:
-    parser = add_command(commands, "data", "list, download and check data sets", "fedpurin data get cifar-10")
+    parser = add_command(commands, "data", "List, download and check data sets.", "data get cifar-10")
     actions = parser.add_subparsers(metavar="list|get|check", required=True)
-    for name, help, function in (
-        ("list", "list the data sets and where they are", list_data),
-        ("get", "download the official files", get_data),
-        ("check", "check files by size and checksum", check_data),
-    ):
-        action = add_command(
-            actions, name, help, f"fedpurin data {name}" + ("" if name == "list" else " cifar-10")
-        )
-        if name != "list":
-            complete(action.add_argument("names", metavar="NAME", nargs="+"), lambda: NAMES)
-        if name != "get":
-            add_json(action)
-        action.add_argument("--data-dir", metavar="DIR", help="default: FEDPURIN_DATA or the user's cache")
-        action.set_defaults(function=function)
-
-
-def _folder(args: argparse.Namespace) -> Path | None:
-    return Path(args.data_dir) if args.data_dir else None
+    listing = add_command(actions, "list", list_data, "data list")
+    getting = add_command(actions, "get", get_data, "data get cifar-10")
+    checking = add_command(actions, "check", check_data, "data check cifar-10")
+    for action in (getting, checking):
+        complete(action.add_argument("names", metavar="NAME", nargs="+"), lambda: NAMES)
+    for action in (listing, checking):
+        add_json(action)
+    folder = "default: FEDPURIN_DATA or the user's cache"
+    for action in (listing, getting, checking):
+        action.add_argument("--data-dir", metavar="DIR", type=path, help=folder)
 
 
 def list_data(args: argparse.Namespace) -> int:
+    """List the data sets and where they are."""
     from fedpurin import data
 
-    folder = data.resolve_data_dir(_folder(args))
+    folder = data.resolve_data_dir(args.data_dir)
     states = {name: "present" if data.is_present(name, folder) else "missing" for name in data.NAMES}
     states[data.DEFAULT] = "bundled"
     if args.json:
@@ -51,45 +47,41 @@ def list_data(args: argparse.Namespace) -> int:
 
 
 def get_data(args: argparse.Namespace) -> int:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from fedpurin import data
-
+    """Download the official files."""
     console = make_console()
     for name in args.names:
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        ) as progress:
-            tasks: dict[str, Any] = {}
-
-            def show(
-                file: str, done: int, total: int | None, tasks: Any = tasks, bar: Any = progress
-            ) -> None:
-                if file not in tasks:
-                    tasks[file] = bar.add_task(file, total=total)
-                bar.update(tasks[file], completed=done, total=total)
-
-            path = data.get(name, _folder(args), show)
-        console.print(f"{name} is in {path}")
+        console.print(f"{name} is in {_download(name, args.data_dir, console)}")
     return 0
 
 
-def check_data(args: argparse.Namespace) -> int:
+def _download(name: str, folder: Path | None, console: Console) -> Path:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
     from fedpurin import data
 
-    checks_of = {name: data.check(name, _folder(args)) for name in args.names}
+    tasks: dict[str, TaskID] = {}
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console) as bar:
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done, total=total)
+
+        return data.get(name, folder, show)
+
+
+def check_data(args: argparse.Namespace) -> int:
+    """Check files by size and checksum."""
+    from fedpurin import data
+
+    checks_of = {name: data.check(name, args.data_dir) for name in args.names}
     good = all(ok for checks in checks_of.values() for _, ok, _ in checks)
     if args.json:
-        lines = {
-            n: [{"file": f, "ok": ok, "message": m} for f, ok, m in checks] for n, checks in checks_of.items()
-        }
+        lines = {name: [check._asdict() for check in checks] for name, checks in checks_of.items()}
         print_json({"ok": good, "data_sets": lines})
-        return 0 if good else 1
+        return int(not good)
     console = make_console()
     for file, ok, message in (line for checks in checks_of.values() for line in checks):
         console.print(f"{'ok     ' if ok else 'problem'} {file}: {message}")
-    return 0 if good else 1
+    return int(not good)

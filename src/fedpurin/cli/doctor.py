@@ -17,29 +17,18 @@ SIGNS = {
 
 
 def add_commands(commands: Any) -> None:
-    doctor = add_command(
-        commands, "doctor", "look at what is installed and try whether training works", "fedpurin doctor"
-    )
-    add_json(doctor)
-    doctor.set_defaults(function=examine_all)
-
-    completion = add_command(
-        commands,
-        "completion",
-        "print what makes a shell complete fedpurin's commands and flags",
-        "fedpurin completion bash",
-    )
+    add_json(add_command(commands, "doctor", examine_all))
+    completion = add_command(commands, "completion", print_completion, "completion bash")
     completion.add_argument(
         "shell",
         choices=SHELLS,
         help="then put into its start file, e.g. ~/.bashrc:  "
         'eval "$(fedpurin completion bash)"; fish: fedpurin completion fish | source',
     )
-    completion.set_defaults(function=print_completion)
 
 
 def examine_all(args: argparse.Namespace) -> int:
-    """1 where something that every run needs is broken; what is only missing is told with its remedy."""
+    """Look at what is installed and try whether training works."""
     from rich.markup import escape
 
     from fedpurin.doctor import Finding, examine
@@ -52,21 +41,23 @@ def examine_all(args: argparse.Namespace) -> int:
                 console.print(f"[bold]{finding.group}[/bold]")
             console.print(f"  {SIGNS[finding.status]} {finding.name:<19} {escape(finding.text)}")
         findings.append(finding)
-    broken = [finding for finding in findings if finding.status == "broken"]
+    # 1 where something that every run needs is broken; what is only missing is told with its remedy
+    broken = [finding.name for finding in findings if finding.status == "broken"]
+    advised = [finding for finding in findings if finding.advice]
     if args.json:
         print_json({"ok": not broken, "findings": [asdict(finding) for finding in findings]})
         return int(bool(broken))
-    advised = [finding for finding in findings if finding.advice]
     if advised:
         console.print("[bold]advice[/bold]")
     for finding in advised:
         console.print(f"  {finding.name}: {finding.advice}", markup=False)
     healthy = "All that every run needs is here: try  fedpurin compare"
-    console.print(f"Broken: {', '.join(f.name for f in broken)}" if broken else healthy)
+    console.print(f"Broken: {', '.join(broken)}" if broken else healthy)
     return int(bool(broken))
 
 
 def print_completion(args: argparse.Namespace) -> int:
+    """Print what makes a shell complete fedpurin's commands and flags."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["fedpurin"], shell=args.shell))

@@ -38,20 +38,15 @@ HEAD = """\
 
 
 def add_commands(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "init",
-        "write a commented configuration and a my_project.py to start from",
-        "fedpurin init mine",
-    )
-    parser.add_argument("folder", nargs="?", default=".", metavar="FOLDER", help="default: here")
-    parser.set_defaults(function=write_project)
+    parser = add_command(commands, "init", write_project, "init mine")
+    parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="FOLDER", help="default: here")
 
 
 def write_project(args: argparse.Namespace) -> int:
+    """Write a commented configuration and a my_project.py to start from."""
     from fedpurin.files import write_atomic, writing
 
-    folder = Path(args.folder)
+    folder = args.folder
     for name in FILES:
         if (folder / name).exists():
             raise RunError(f"{folder / name} is there already; choose another folder: fedpurin init FOLDER")

@@ -1,8 +1,9 @@
-"""fedpurin show | ledger | report | watch | reproduce | bench"""
+"""fedpurin show | ledger | report | figure | watch | reproduce | bench"""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,90 +11,51 @@ from fedpurin.bench import command as speed
 from fedpurin.cli.common import add_command, add_json, make_console, print_json
 from fedpurin.reproduce import command as paper
 
-
-def add_commands(commands: Any) -> None:
-    show = add_command(
-        commands, "show", "print the table of runs or comparisons", "fedpurin show runs/compare"
-    )
-    show.add_argument("runs", metavar="RUN", nargs="+")
-    add_json(show)
-    show.set_defaults(function=show_runs)
-
-    ledger = add_command(
-        commands,
-        "ledger",
-        "print what a run sent, beside the paper's counting rule",
-        "fedpurin ledger RUN --csv l.csv",
-    )
-    ledger.add_argument("run", metavar="RUN")
-    ledger.add_argument("--csv", metavar="FILE", help="a line per message")
-    ledger.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const=STDOUT,
-        help="totals by direction, phase and round; without FILE on stdout, and nothing else there",
-    )
-    ledger.set_defaults(function=show_ledger)
-
-    report = add_command(
-        commands,
-        "report",
-        "write an HTML report of runs or comparisons",
-        "fedpurin report runs/compare -o report.html",
-    )
-    report.add_argument("runs", metavar="RUN", nargs="+")
-    report.add_argument("-o", "--output", metavar="FILE", default="report.html")
-    report.add_argument("--title")
-    report.set_defaults(function=write_report)
-
-    figure = add_command(
-        commands,
-        "figure",
-        "save one figure as PNG, SVG or PDF",
-        "fedpurin figure accuracy runs/compare -o accuracy.pdf",
-    )
-    figure.add_argument(
-        "name",
-        metavar="NAME",
-        help="accuracy, gain, traffic, cost, ...; a name that is none is answered with all of them",
-    )
-    figure.add_argument("runs", metavar="RUN", nargs="+")
-    figure.add_argument("-o", "--output", metavar="FILE", required=True)
-    figure.set_defaults(function=save_figure)
-
-    watch = add_command(
-        commands, "watch", "follow a running job in the terminal", "fedpurin watch runs/compare/fedpurin-s1"
-    )
-    watch.add_argument("run", metavar="RUN")
-    watch.set_defaults(function=watch_run)
-
-    about = "regenerate the paper's tables and figures"
-    example = "fedpurin reproduce table-communication --scale quick --data-dir DATA"
-    reproduce = add_command(commands, "reproduce", about, example)
-    paper.add_arguments(reproduce)
-    reproduce.set_defaults(function=lambda args: paper.run(args, make_console()))
-
-    bench = add_command(commands, "bench", "measure this machine", "fedpurin bench")
-    speed.add_arguments(bench)
-    bench.set_defaults(function=lambda args: speed.run(args, make_console()))
-
-
 STDOUT = "-"
 
 
+def add_commands(commands: Any) -> None:
+    show = add_command(commands, "show", show_runs, "show runs/compare")
+    show.add_argument("runs", metavar="RUN", nargs="+", type=Path)
+    add_json(show)
+
+    ledger = add_command(commands, "ledger", show_ledger, "ledger RUN --csv l.csv")
+    ledger.add_argument("run", metavar="RUN")
+    ledger.add_argument("--csv", metavar="FILE", help="a line per message")
+    totals = "totals by direction, phase and round; without FILE on stdout, and nothing else there"
+    ledger.add_argument("--json", metavar="FILE", nargs="?", const=STDOUT, help=totals)
+
+    report = add_command(commands, "report", write_report, "report runs/compare -o report.html")
+    report.add_argument("runs", metavar="RUN", nargs="+", type=Path)
+    report.add_argument("-o", "--output", metavar="FILE", type=Path, default="report.html")
+    report.add_argument("--title")
+
+    figure = add_command(commands, "figure", save_figure, "figure accuracy runs/compare -o accuracy.pdf")
+    names = "accuracy, gain, traffic, cost, ...; a name that is none is answered with all of them"
+    figure.add_argument("name", metavar="NAME", help=names)
+    figure.add_argument("runs", metavar="RUN", nargs="+", type=Path)
+    figure.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+
+    watch = add_command(commands, "watch", watch_run, "watch runs/compare/fedpurin-s1")
+    watch.add_argument("run", metavar="RUN", type=Path)
+
+    paper.add_arguments(add_command(commands, "reproduce", reproduce))
+    speed.add_arguments(add_command(commands, "bench", bench))
+
+
 def show_runs(args: argparse.Namespace) -> int:
+    """Print the table of runs or comparisons."""
     from fedpurin.cli.show import as_document, results_table
 
-    paths = [Path(run) for run in args.runs]
     if args.json:
-        print_json(as_document(paths))
+        print_json(as_document(args.runs))
     else:
-        make_console().print(results_table(paths))
+        make_console().print(results_table(args.runs))
     return 0
 
 
 def show_ledger(args: argparse.Namespace) -> int:
+    """Print what a run sent, beside the paper's counting rule."""
     from rich import box
     from rich.table import Table
 
@@ -131,30 +93,42 @@ def show_ledger(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(args: argparse.Namespace) -> int:
-    from fedpurin.report.page import write_report as write
+def _named(encodings: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in encodings.most_common()) or "nothing"
 
-    path = write([Path(run) for run in args.runs], Path(args.output), args.title)
-    make_console().print(f"The report is in {path}")
+
+def write_report(args: argparse.Namespace) -> int:
+    """Write an HTML report of runs or comparisons."""
+    from fedpurin.report import page
+
+    make_console().print(f"The report is in {page.write_report(args.runs, args.output, args.title)}")
     return 0
 
 
 def save_figure(args: argparse.Namespace) -> int:
-    from fedpurin.report.figures import save_figure as save
+    """Save one figure as PNG, SVG or PDF."""
+    from fedpurin.report import figures
     from fedpurin.runs.run import find_runs, load_run
 
-    runs = [load_run(path) for path in find_runs([Path(run) for run in args.runs])]
-    make_console().print(f"The figure is in {save(runs, args.name, Path(args.output))}")
+    runs = [load_run(path) for path in find_runs(args.runs)]
+    make_console().print(f"The figure is in {figures.save_figure(runs, args.name, args.output)}")
     return 0
 
 
 def watch_run(args: argparse.Namespace) -> int:
+    """Follow a running job in the terminal."""
     from fedpurin.report.watch import watch
     from fedpurin.runs.run import one_run
 
-    watch(one_run(Path(args.run)), make_console())
+    watch(one_run(args.run), make_console())
     return 0
 
 
-def _named(encodings: Any) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in encodings.most_common()) or "nothing"
+def reproduce(args: argparse.Namespace) -> int:
+    """Regenerate the paper's tables and figures."""
+    return paper.run(args, make_console())
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure this machine."""
+    return speed.run(args, make_console())

@@ -58,17 +58,14 @@ def as_document(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 def _title(run: Run, apart: Sequence[str]) -> str:
     """What all rows have in common."""
-    summary = run.summary
-    texts = (
-        own_name(summary["dataset"], "data"),
-        f"alpha {summary['alpha']}",
-        f"{run.clients} clients",
-        f"{summary['rounds']} rounds",
-    )
+    texts = {
+        "data.dataset": own_name(run.summary["dataset"], "data"),
+        "data.alpha": f"alpha {run.summary['alpha']}",
+        "run.clients": f"{run.clients} clients",
+        "run.rounds": f"{run.summary['rounds']} rounds",
+    }
     counts = setting_of(run.config)
-    return ", ".join(
-        str(text) for name, text in zip(TITLE, texts, strict=True) if name in counts and name not in apart
-    )
+    return ", ".join(text for name, text in texts.items() if name in counts and name not in apart)
 
 
 CAPTION = (

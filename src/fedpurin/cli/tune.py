@@ -16,34 +16,24 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        "tune",
-        "search the method and its settings for your data, model and budget",
-        "fedpurin tune my.toml --budget-mib 5 --out runs/tune",
-    )
+    parser = add_command(commands, "tune", run_tune, "tune my.toml --budget-mib 5 --out runs/tune")
     add_config_flags(parser)
-    parser.add_argument(
-        "--budget-mib", type=float, metavar="X", help="MiB per client for a whole run, both ways"
-    )
+    budget = "MiB per client for a whole run, both ways"
+    parser.add_argument("--budget-mib", type=float, metavar="X", help=budget)
     parser.add_argument("--minutes", type=float, metavar="M", help="of searching")
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        default="runs/tune",
-        help="folder of the search; the same again goes on with it",
-    )
-    parser.set_defaults(function=run_tune)
+    out = "folder of the search; the same again goes on with it"
+    parser.add_argument("--out", metavar="DIR", type=Path, default="runs/tune", help=out)
 
 
 def run_tune(args: argparse.Namespace) -> int:
+    """Search the method and its settings for your data, model and budget."""
     from importlib.util import find_spec
 
-    from fedpurin.cli.tune_progress import SearchProgress
+    from fedpurin.cli.progress import SearchProgress
+    from fedpurin.tuning.outcome import write_page, write_recommended
     from fedpurin.tuning.search import tune
-    from fedpurin.tuning.writing import write_page, write_recommended
 
-    console, folder = make_console(), Path(args.out)
+    console, folder = make_console(), args.out
     progress = SearchProgress(console)
     try:
         outcome = tune(

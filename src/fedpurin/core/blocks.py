@@ -28,10 +28,6 @@ Columns = Callable[[int, int], Tensor]
 T = TypeVar("T")
 
 
-def mask_columns(masks: Tensor) -> Columns:
-    return lambda lo, hi: masks[:, lo:hi]
-
-
 def as_floats(mask: Tensor) -> Tensor:
     """0.0 and 1.0; by way of bytes, which torch converts several times faster than booleans."""
     return mask.view(torch.uint8).to(torch.float32)
@@ -72,3 +68,9 @@ def each_block(rows: int, d: int, work: Callable[[int, int], T], width: int | No
             running.append(pool.submit(work, lo, min(lo + width, d)))
         while running:
             yield running.popleft().result()
+
+
+def by_columns(matrix: Tensor, work: Callable[[int, int], Tensor]) -> Tensor:
+    """[d]: work(lo, hi) for every block of columns of the matrix [n, d], side by side."""
+    rows, d = matrix.shape
+    return torch.cat([torch.empty(0), *each_block(rows, d, work)])

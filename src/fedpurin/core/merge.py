@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedpurin.core.bits import check_boolean
-from fedpurin.core.blocks import Columns, Workspace, as_floats, each_block, mask_columns
+from fedpurin.core.blocks import Columns, Workspace, as_floats, by_columns, each_block
 
 Average = Literal["paper", "support"]
 
@@ -33,7 +33,7 @@ def combine(
     """
     _check(values, masks, groups, weights, average)
     merged = values.to(torch.float32, copy=True)  # the type on the wire, whatever is passed here
-    combine_in_place(merged, mask_columns(masks), groups, weights, average)
+    combine_in_place(merged, lambda lo, hi: masks[:, lo:hi], groups, weights, average)
     return merged.to(values.dtype)
 
 
@@ -142,11 +142,4 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """theta_bar [d] of dense models [n, d]."""
     share_n = weights.to(torch.float32)
     share_n = share_n / share_n.sum()
-    mean = torch.empty(values.shape[1])
-
-    def work(lo: int, hi: int) -> None:
-        mean[lo:hi] = share_n @ values[:, lo:hi]
-
-    for _ in each_block(values.shape[0], values.shape[1], work):
-        pass
-    return mean.add_(0.0)
+    return by_columns(values, lambda lo, hi: share_n @ values[:, lo:hi]).add_(0.0)

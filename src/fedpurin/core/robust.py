@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpurin.core.blocks import each_block
+from fedpurin.core.blocks import by_columns
 
 FEWEST = 3  # senders of a coordinate among whom one can be called an outlier
 
@@ -45,17 +45,13 @@ def bound_norms(
 
 def middle_of(values: Tensor, sent: Tensor | None = None) -> Tensor:
     """[d]: the median (the lower of two) over those who sent a coordinate; 0 where fewer than three did."""
-    n, d = values.shape
-    middle = torch.empty(d)
 
-    def work(lo: int, hi: int) -> None:
+    def work(lo: int, hi: int) -> Tensor:
         ordered, _, count = _sorted(values, sent, lo, hi)
         lower = ((count - 1) // 2).clamp(min=0)
-        middle[lo:hi] = torch.where(count < FEWEST, 0.0, ordered.gather(0, lower[None])[0])
+        return torch.where(count < FEWEST, 0.0, ordered.gather(0, lower[None])[0])
 
-    for _ in each_block(n, d, work):
-        pass
-    return middle
+    return by_columns(values, work)
 
 
 def trimmed_mean(values: Tensor, weights: Tensor, trim: float, sent: Tensor | None = None) -> Tensor:
@@ -65,12 +61,11 @@ def trimmed_mean(values: Tensor, weights: Tensor, trim: float, sent: Tensor | No
     down to the median of those who sent it; where one or two did, nobody can be. The mean of the rest then
     gets the weight of all who sent it: those who did not still count as zeros, as without trimming.
     """
-    n, d = values.shape
+    n = len(values)
     most = int(trim * n + 1e-9)  # 0.15 * 20 is 3
     share_n = weights.to(torch.float32) / weights.sum()
-    mean = torch.empty(d)
 
-    def work(lo: int, hi: int) -> None:
+    def work(lo: int, hi: int) -> Tensor:
         ordered, client, count = _sorted(values, sent, lo, hi)
         left_out = torch.minimum(torch.tensor(most), (count - 1).clamp(min=0) // 2)
         rank = torch.arange(n)[:, None]
@@ -79,11 +74,9 @@ def trimmed_mean(values: Tensor, weights: Tensor, trim: float, sent: Tensor | No
         kept = spoke & (rank >= left_out) & (rank < count - left_out)
         total = torch.where(kept, share * ordered, 0.0).sum(0)
         of_kept, of_all = (torch.where(who, share, 0.0).sum(0) for who in (kept, spoke))
-        mean[lo:hi] = total / of_kept.clamp(min=torch.finfo(torch.float32).tiny) * of_all
+        return total / of_kept.clamp(min=torch.finfo(torch.float32).tiny) * of_all
 
-    for _ in each_block(n, d, work):
-        pass
-    return mean.add_(0.0)  # -0.0 becomes +0.0
+    return by_columns(values, work).add_(0.0)  # -0.0 becomes +0.0
 
 
 def _sorted(values: Tensor, sent: Tensor | None, lo: int, hi: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,28 +13,20 @@ from fedpurin.data.catalog import DEFAULT, NAMES, SOURCES
 if TYPE_CHECKING:
     from fedpurin.data.datasets import Dataset, load
     from fedpurin.data.download import get
-    from fedpurin.data.holdout import hold_out
     from fedpurin.data.official import FileCheck, check, is_present, resolve_data_dir
     from fedpurin.data.own import load_own
-    from fedpurin.data.partition import KINDS, Split, class_counts, make_split
+    from fedpurin.data.partition import KINDS, class_counts, make_split
     from fedpurin.data.per_client import Clients, clients
+    from fedpurin.data.split import Split, hold_out
 
 _HOME = {
-    "Clients": "per_client",
-    "clients": "per_client",
-    "Dataset": "datasets",
-    "load": "datasets",
+    **dict.fromkeys(("Dataset", "load"), "datasets"),
+    **dict.fromkeys(("FileCheck", "check", "is_present", "resolve_data_dir"), "official"),
+    **dict.fromkeys(("KINDS", "class_counts", "make_split"), "partition"),
+    **dict.fromkeys(("Clients", "clients"), "per_client"),
+    **dict.fromkeys(("Split", "hold_out"), "split"),
     "get": "download",
-    "hold_out": "holdout",
     "load_own": "own",
-    "KINDS": "partition",
-    "Split": "partition",
-    "class_counts": "partition",
-    "make_split": "partition",
-    "FileCheck": "official",
-    "check": "official",
-    "is_present": "official",
-    "resolve_data_dir": "official",
 }
 
 __all__ = [

@@ -59,12 +59,20 @@ class DatasetSpec:
         return f"run `fedpurin data get {self.name}`, or name another folder with --data-dir"
 
 
-def _idx(train: int, test: int, sums: tuple[str, str, str, str]) -> tuple[FileSpec, ...]:
+def _idx(train: int, test: int, *sums: str) -> tuple[FileSpec, ...]:
     return (
         FileSpec("train-images-idx3-ubyte.gz", "train", "images", train, sums[0]),
         FileSpec("train-labels-idx1-ubyte.gz", "train", "labels", train, sums[1]),
         FileSpec("t10k-images-idx3-ubyte.gz", "test", "images", test, sums[2]),
         FileSpec("t10k-labels-idx1-ubyte.gz", "test", "labels", test, sums[3]),
+    )
+
+
+def _records(*files: tuple[str, int, str]) -> tuple[FileSpec, ...]:
+    """CIFAR's files: name, images, checksum."""
+    return tuple(
+        FileSpec(name, "test" if name.startswith("test") else "train", "records", count, sha256)
+        for name, count, sha256 in files
     )
 
 
@@ -97,12 +105,10 @@ MINI = DatasetSpec(
     files=_idx(
         6000,
         1500,
-        (
-            "cf313073c7eb485392848071d5c433571d7166043e971e3345b095cc30518084",
-            "097b93fbcf9bd5bc648b1a457ddc55c9e4ab49afb33f9ecae8ce068399a75e3a",
-            "45c4764f8a659ca03d447bd4439d308a4753d94dfae1c3d2509592de41e5a6cc",
-            "777545b00a2a01940e06c667dd7311da3ac72ff83fa9f4641eaae2438cc26ee9",
-        ),
+        "cf313073c7eb485392848071d5c433571d7166043e971e3345b095cc30518084",
+        "097b93fbcf9bd5bc648b1a457ddc55c9e4ab49afb33f9ecae8ce068399a75e3a",
+        "45c4764f8a659ca03d447bd4439d308a4753d94dfae1c3d2509592de41e5a6cc",
+        "777545b00a2a01940e06c667dd7311da3ac72ff83fa9f4641eaae2438cc26ee9",
     ),
     bundled=Path(__file__).parent / "bundled",
     about="a balanced sample of Fashion-MNIST that comes with the package",
@@ -116,12 +122,10 @@ FASHION_MNIST = DatasetSpec(
     files=_idx(
         60000,
         10000,
-        (
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        ),
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
     url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     about="Zalando's clothes, grey, 31 MB to download",
@@ -132,27 +136,13 @@ CIFAR_10 = DatasetSpec(
     folder="cifar-10-batches-bin",
     shape=(3, 32, 32),
     classes=CIFAR10_CLASSES,
-    files=(
-        *(
-            FileSpec(f"data_batch_{i}.bin", "train", "records", 10000, sha256)
-            for i, sha256 in enumerate(
-                (
-                    "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-                    "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-                    "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-                    "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-                    "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-                ),
-                start=1,
-            )
-        ),
-        FileSpec(
-            "test_batch.bin",
-            "test",
-            "records",
-            10000,
-            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-        ),
+    files=_records(
+        ("data_batch_1.bin", 10000, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+        ("data_batch_2.bin", 10000, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+        ("data_batch_3.bin", 10000, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+        ("data_batch_4.bin", 10000, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+        ("data_batch_5.bin", 10000, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        ("test_batch.bin", 10000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
     ),
     archive="cifar-10-binary.tar.gz",
     url="https://www.cs.toronto.edu/~kriz/",
@@ -164,21 +154,9 @@ CIFAR_100 = DatasetSpec(
     folder="cifar-100-binary",
     shape=(3, 32, 32),
     classes=CIFAR100_CLASSES,
-    files=(
-        FileSpec(
-            "train.bin",
-            "train",
-            "records",
-            50000,
-            "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
-        ),
-        FileSpec(
-            "test.bin",
-            "test",
-            "records",
-            10000,
-            "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
-        ),
+    files=_records(
+        ("train.bin", 50000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+        ("test.bin", 10000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
     ),
     label_bytes=2,  # coarse, then fine; the fine label is the class
     archive="cifar-100-binary.tar.gz",

@@ -21,12 +21,9 @@ def is_frame(data: Any) -> bool:
     return hasattr(data, "columns") and hasattr(data, "iloc")
 
 
-def is_hugging_face(data: Any) -> bool:
-    return hasattr(data, "column_names") and hasattr(data, "select") and hasattr(data, "features")
-
-
 def is_table(data: Any) -> bool:
-    return is_frame(data) or is_hugging_face(data)
+    """A DataFrame or a dataset of Hugging Face."""
+    return is_frame(data) or all(hasattr(data, name) for name in ("column_names", "select", "features"))
 
 
 def column_names(table: Any) -> list[str]:
@@ -136,11 +133,9 @@ def _from_items(data: Any, what: str, x: Any, y: Any) -> tuple[Any, Any]:
     if len({sample.shape for sample in inputs}) > 1:
         raise DataError(f"{what}: samples of different shapes; pad, cut or resize them to one")
     targets = [item[1] for item in items]
-    return torch.stack(inputs), targets if isinstance(targets[0], str) else _stacked(targets, what)
-
-
-def _stacked(targets: list[Any], what: str) -> Tensor:
-    return torch.stack([as_tensor(target, what) for target in targets])
+    if isinstance(targets[0], str):
+        return torch.stack(inputs), targets
+    return torch.stack(inputs), torch.stack([as_tensor(target, what) for target in targets])
 
 
 def as_tensor(given: Any, what: str) -> Tensor:

@@ -11,16 +11,8 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
 
+from fedpurin.data import official
 from fedpurin.data.catalog import DatasetSpec, FileSpec
-from fedpurin.data.official import (
-    check_source,
-    find_archive,
-    find_folder,
-    read_archive,
-    read_file,
-    resolve_data_dir,
-    source_named,
-)
 from fedpurin.errors import DataError
 from fedpurin.files import write_atomic
 
@@ -34,13 +26,13 @@ SLACK = 1 << 20  # a compressed file may be this much larger than its content, n
 
 def get(name: str, data_dir: Path | str | None = None, progress: Progress | None = None) -> Path:
     """Downloads a data set unless its files are there and right; says where they are."""
-    return get_source(source_named(name), resolve_data_dir(data_dir), progress)
+    return get_source(official.source_named(name), official.resolve_data_dir(data_dir), progress)
 
 
 def get_source(source: DatasetSpec, root: Path, progress: Progress | None = None) -> Path:
-    folder = find_folder(source, root)
-    if all(result.ok for result in check_source(source, root)):
-        return find_archive(source, root) or folder
+    folder = official.find_folder(source, root)
+    if all(result.ok for result in official.check_source(source, root)):
+        return official.find_archive(source, root) or folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +49,7 @@ def get_source(source: DatasetSpec, root: Path, progress: Progress | None = None
 
 def _get_file(source: DatasetSpec, spec: FileSpec, target: Path, progress: Progress | None) -> None:
     try:
-        read_file(source, spec, target)
+        official.read_file(source, spec, target)
         return  # kept from an earlier attempt
     except DataError:
         pass
@@ -65,7 +57,7 @@ def _get_file(source: DatasetSpec, spec: FileSpec, target: Path, progress: Progr
     url = source.url + spec.name
     fetch(url, part, source.size(spec) + SLACK, progress)
     try:
-        read_file(source, spec, part)
+        official.read_file(source, spec, part)
     except DataError as error:
         part.unlink()
         raise _not_official(url, error) from None
@@ -78,7 +70,7 @@ def _get_archive(source: DatasetSpec, root: Path, folder: Path, progress: Progre
     url = f"{source.url}{source.archive}"
     fetch(url, part, sum(source.size(spec) for spec in source.files) + SLACK, progress)
     try:
-        for spec, _, raw in read_archive(source, part):
+        for spec, _, raw in official.read_archive(source, part):
             write_atomic(folder / spec.name, raw)
     except OSError as error:  # no room, say: the download is kept
         raise _cannot_write(folder, error) from None

@@ -18,38 +18,22 @@ except ImportError as missing:
     raise MissingExtraError("images", "reading a folder of images") from missing
 
 
-def read_folder(root: Path, classes: Sequence[str] | None, channels: int | None) -> tuple[np.ndarray, ...]:
-    """root/CLASS/* divided into train and test, or root/train/CLASS/* and root/test/CLASS/* as they are."""
-    from fedpurin.data.own import divide
-
-    arrays = _read_sides(root, _class_names(root, _sides(root), classes), channels)
-    if len(arrays) == 1:
-        return divide(*arrays[0], str(root))
-    (train_x, train_y), (test_x, test_y) = arrays
-    return train_x, train_y, test_x, test_y
+Side = tuple[np.ndarray, np.ndarray]  # images uint8 [n, C, H, W], labels int64 [n]
 
 
-def read_named(root: Path) -> tuple[np.ndarray | None, ...]:
-    """As `read_folder`, but labels are the names of the folders, and what is not divided stays whole."""
-    names = _class_names(root, _sides(root), None)
-    sides = [(x, np.array(names)[y]) for x, y in _read_sides(root, names, None)]
-    return (*sides[0], *(sides[1] if len(sides) == 2 else (None, None)))
-
-
-def _sides(root: Path) -> list[Path]:
-    """Where the images are: for training and for testing, or all together."""
+def read_folder(
+    root: Path, classes: Sequence[str] | None = None, channels: int | None = None
+) -> tuple[list[str], list[Side]]:
+    """The classes, and root/CLASS/* as one side, or root/train/CLASS/* and root/test/CLASS/* as two."""
     divided = (root / "train").is_dir() and (root / "test").is_dir()
-    return [root / "train", root / "test"] if divided else [root]
-
-
-def _read_sides(root: Path, names: list[str], channels: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
-    sides = _sides(root)
+    sides = [root / "train", root / "test"] if divided else [root]
+    names = _class_names(root, sides, classes)
     files = [_files(side, names) for side in sides]
     for side, images in zip(sides, files, strict=True):
         if not images:
             raise DataError(f"{side} has no images; expected folders named by class with .png or .jpg files")
     size, channels = _common_form([path for images in files for path, _ in images], channels)
-    return [_read(images, size, channels) for images in files]
+    return names, [_read(images, size, channels) for images in files]
 
 
 def _class_names(root: Path, sides: list[Path], given: Sequence[str] | None) -> list[str]:
@@ -93,9 +77,7 @@ def _common_form(paths: list[Path], channels: int | None) -> tuple[tuple[int, in
     return size, channels or (1 if grey else 3)
 
 
-def _read(
-    files: list[tuple[Path, int]], size: tuple[int, int], channels: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _read(files: list[tuple[Path, int]], size: tuple[int, int], channels: int) -> Side:
     if channels not in (1, 3):
         raise DataError(f"images with {channels} channels; folders of images give 1 (grey) or 3 (colour)")
     width, height = size

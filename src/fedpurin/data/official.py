@@ -12,7 +12,6 @@ import struct
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +25,7 @@ ENVIRONMENT = "FEDPURIN_DATA"
 TAR_SLACK = 1 << 20  # headers, padding and the small text files of an archive
 
 
-@dataclass(frozen=True)
-class Arrays:
+class Arrays(NamedTuple):
     """Images uint8 [n, C, H, W] and labels int64 [n] of both splits."""
 
     train_x: np.ndarray
@@ -131,7 +129,8 @@ def verify(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes) -> None:
     if len(raw) != expected:
         size = f"more than {expected}" if len(raw) > expected else str(len(raw))
         raise DataError(f"{path} holds {size} bytes, expected {expected}; {source.remedy}")
-    check_idx_header(source, spec, path, raw)
+    if spec.kind != "records":
+        check_idx_header(source, spec, path, raw)
     digest = hashlib.sha256(raw).hexdigest()
     if digest != spec.sha256:
         raise DataError(
@@ -141,8 +140,6 @@ def verify(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes) -> None:
 
 
 def check_idx_header(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes) -> None:
-    if spec.kind == "records":
-        return
     dimensions = (spec.count,) if spec.kind == "labels" else (spec.count, *source.shape[1:])
     # idx: two zero bytes, 8 for unsigned bytes, the number of dimensions, then each as a big-endian uint32
     header = struct.pack(f">I{len(dimensions)}I", 0x0800 + len(dimensions), *dimensions)
@@ -236,10 +233,9 @@ def check_source(source: DatasetSpec, root: Path) -> list[FileCheck]:
     archive = find_archive(source, root)
     if archive is not None:
         try:
-            checks = [FileCheck(str(path), True, "official") for _, path, _ in read_archive(source, archive)]
+            return [FileCheck(str(path), True, "official") for _, path, _ in read_archive(source, archive)]
         except DataError as error:
             return [FileCheck(str(archive), False, str(error))]
-        return checks
     results = []
     folder = find_folder(source, root)
     for spec in source.files:

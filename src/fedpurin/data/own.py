@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.data.arrays import as_four, as_pair
-from fedpurin.data.datasets import Dataset, call
+from fedpurin.data.datasets import Dataset, as_four, as_pair, call
 from fedpurin.errors import DataError
 
 FOUR = ("x_train", "y_train", "x_test", "y_test")
+DAMAGED = (
+    *(ValueError, KeyError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
+    *(tokenize.TokenError, SyntaxError, TypeError, OverflowError),  # of numpy, reading a header
+)
 TEST_EVERY = 5  # the fifth, tenth, ... sample of each class is for testing
 
 
@@ -49,7 +52,8 @@ def load_own(
         from fedpurin.data.folders import read_folder
 
         channels = shape[0] if shape is not None and len(shape) == 3 else None
-        four = read_folder(path, classes, channels)
+        _, sides = read_folder(path, classes, channels)
+        four = (*sides[0], *sides[1]) if len(sides) == 2 else divide(*sides[0], str(path))
     elif path.suffix == ".npz" or path.exists():
         four = read_npz(path)
     elif ":" in spec:
@@ -74,9 +78,11 @@ def read_place(place: Path | str) -> tuple[np.ndarray | None, ...]:
     """The files of one of several clients: a folder, whose classes keep their names, or an .npz file."""
     path = Path(place).expanduser()
     if path.is_dir():
-        from fedpurin.data.folders import read_named
+        from fedpurin.data.folders import read_folder
 
-        return read_named(path)
+        names, sides = read_folder(path)
+        named = [(x, np.array(names)[y]) for x, y in sides]
+        return (*named[0], *(named[1] if len(named) == 2 else (None, None)))
     if path.suffix != ".npz" and not path.exists():
         raise DataError(f"{place} does not exist; give a folder of images or an .npz file")
     return read_npz(path)
@@ -99,16 +105,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, ...]:
             arrays = tuple(file[name] for name in wanted)
     except FileNotFoundError:
         raise DataError(f"{path} is missing; give the path of an .npz file") from None
-    except (
-        ValueError,
-        KeyError,
-        EOFError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        zlib.error,
-        MemoryError,
-        *(tokenize.TokenError, SyntaxError, TypeError, OverflowError),  # of numpy, reading a header
-    ) as error:
+    except DAMAGED as error:
         raise DataError(f"{path} cannot be read ({error}); write plain arrays with numpy.savez") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from None

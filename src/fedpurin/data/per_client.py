@@ -58,8 +58,9 @@ class Clients:
         y = self.parts[0].train_y
         if not y.is_floating_point():
             return "cross_entropy"
-        yes_or_no = y.dim() == 2 and y.shape[1] > 1 and all(_binary(part.train_y) for part in self.parts)
-        return "bce" if yes_or_no else "mse"
+        several = y.dim() == 2 and y.shape[1] > 1
+        yes_or_no = all(((part.train_y == 0) | (part.train_y == 1)).all() for part in self.parts)
+        return "bce" if several and yes_or_no else "mse"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -224,18 +225,16 @@ def _check_alike(
     """All samples and targets of one form; the names of the classes."""
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
-        for x, y in ((part.train_x, part.train_y), (part.test_x, part.test_y)):
-            if (x.shape[1:], x.dtype) != (first.train_x.shape[1:], first.train_x.dtype):
+        for what, own, other in (
+            ("samples", part.train_x, first.train_x),
+            ("targets", part.train_y, first.train_y),
+            ("samples", part.test_x, first.train_x),
+            ("targets", part.test_y, first.train_y),
+        ):
+            if (own.shape[1:], own.dtype) != (other.shape[1:], other.dtype):
                 raise DataError(
-                    f"client {name!r} has samples of shape {list(x.shape[1:])} and type {x.dtype}, client "
-                    f"{names[0]!r} of {list(first.train_x.shape[1:])} and {first.train_x.dtype}; "
-                    "make them alike"
-                )
-            if (y.shape[1:], y.dtype) != (first.train_y.shape[1:], first.train_y.dtype):
-                raise DataError(
-                    f"client {name!r} has targets of shape {list(y.shape[1:])} and type {y.dtype}, client "
-                    f"{names[0]!r} of {list(first.train_y.shape[1:])} and {first.train_y.dtype}; "
-                    "make them alike"
+                    f"client {name!r} has {what} of shape {list(own.shape[1:])} and type {own.dtype}, client "
+                    f"{names[0]!r} of {list(other.shape[1:])} and {other.dtype}; make them alike"
                 )
     if first.train_y.is_floating_point() or first.train_y.dim() != 1:
         return ()
@@ -243,7 +242,3 @@ def _check_alike(
     if named and largest >= len(named):
         raise DataError(f"label {largest} found, but there are {len(named)} classes, numbered from 0")
     return named or tuple(str(c) for c in range(largest + 1))
-
-
-def _binary(y: Tensor) -> bool:
-    return bool(((y == 0) | (y == 1)).all())

@@ -10,19 +10,23 @@ that keeps records and checkpoints, and a watcher that follows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpurin.engines.coverage import Coverage
+import torch
+
+from fedpurin.core.bits import unpack_bits
 from fedpurin.engines.hub import Hub, merged_record
+from fedpurin.engines.states import State
 from fedpurin.engines.transport import Outcome, Transport
 from fedpurin.errors import EngineError, FedpurinError
 from fedpurin.job import Job
 from fedpurin.meta import Meta
 from fedpurin.runs.directory import RunDirectory
 from fedpurin.train import prepare_process
+
+WATCHED_CLIENTS = 5  # by `Coverage`
 
 
 class Watcher:
@@ -55,6 +59,30 @@ class Policy:
     """True: whatever goes wrong at a client leaves that client out. False: only diverged training does, and
     everything else ends the run."""
     checkpoint_every: int | None = None  # rounds; None: as the configuration says
+
+
+class Coverage:
+    """How often each parameter was critical (first few clients), and the global model not zero."""
+
+    def __init__(self, hub: Hub) -> None:
+        ids = range(min(WATCHED_CLIENTS, hub.clients))
+        self.tensors: State = {
+            "client_ids": torch.tensor(list(ids)),
+            "client_counts": torch.zeros(len(ids), hub.selection.d, dtype=torch.int16),
+            "server_counts": torch.zeros(hub.selection.d, dtype=torch.int16),
+            "rounds": torch.zeros(1, dtype=torch.int64),
+        }
+
+    def add(self, hub: Hub) -> None:
+        support = hub.server.support()
+        if support is None or hub.method.silent(hub.t):
+            return
+        for row, client in enumerate(self.tensors["client_ids"].tolist()):
+            held = hub.known(client)
+            if held.round == hub.aggregated and held.mask is not None:
+                self.tensors["client_counts"][row] += unpack_bits(held.mask, hub.selection.d)
+        self.tensors["server_counts"] += support
+        self.tensors["rounds"] += 1
 
 
 class Driver:
@@ -168,15 +196,24 @@ class Driver:
 
     def _finish(self) -> dict[str, Any]:
         """A last reply to everybody; final models, their digests, and the result."""
-        everybody = list(range(self.hub.clients))
-        here = self._gather(everybody)
+        here = self._gather(list(range(self.hub.clients)))
         began = time.perf_counter()
         self.watcher.finishing(len(here))
         self.hub.begin(self.rounds + 1, [])
         metas: dict[int, Meta] = {}
         digests: dict[int, str] = {}
-        for client, meta, digest in self._last_replies(here):
-            metas[client], digests[client] = meta, digest
+        for outcome in self.transport.run("finish", self.rounds, here, self.hub.reply):
+            client = outcome.client
+            try:
+                if outcome.failure:
+                    raise EngineError(outcome.failure.reason)
+                metas[client] = Meta.from_bytes(outcome.meta)
+            except FedpurinError as problem:
+                if not self.policy.forgiving:
+                    raise EngineError(f"client {client} could not take its final model: {problem}") from None
+                self.watcher.client_failed(self.rounds + 1, client, str(problem))
+                continue
+            digests[client] = outcome.digest
             self._save_model(client)
         record: dict[str, Any] = {
             "round": self.rounds + 1,
@@ -197,17 +234,3 @@ class Driver:
         tensors = self.transport.model()
         if tensors is not None:
             self.directory.save_model(client, tensors)
-
-    def _last_replies(self, clients: list[int]) -> Iterator[tuple[int, Meta, str]]:
-        for outcome in self.transport.run("finish", self.rounds, clients, self.hub.reply):
-            reason = outcome.failure.reason if outcome.failure else ""
-            if not outcome.failure:
-                try:
-                    meta = Meta.from_bytes(outcome.meta)
-                    yield outcome.client, meta, outcome.digest
-                    continue
-                except FedpurinError as problem:
-                    reason = str(problem)
-            if not self.policy.forgiving:
-                raise EngineError(f"client {outcome.client} could not take its final model: {reason}")
-            self.watcher.client_failed(self.rounds + 1, outcome.client, reason)

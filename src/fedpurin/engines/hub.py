@@ -41,15 +41,9 @@ class Hub:
         self._masks = rows("masks", -(-d // BITS_PER_BYTE))  # the last accepted one of each client, packed
         self._kept = rows("kept", 4 * d)  # what the method keeps for each client, see `Uploads.keep`
         self.server = self.method.server(self.selection, self.clients, job.common_start())
-        self.t = 0
-        self.asked: list[int] = []
-        self._row: dict[int, int] = {}  # of each client that is asked
-        self.metas: dict[int, Meta] = {}
-        self.failed: list[dict[str, Any]] = []
         self.ledger: list[dict[str, Any]] = []
-        self._values: Tensor | None = None
-        self._packed: Tensor | None = None
-        self._sent: Tensor | None = None  # bool [n, d]: who sent what, where [robust] asks for it
+        self._values = torch.empty(0, d)
+        self.begin(0, [])
         self._samples = job.train_samples() if job.split else None  # None: only the sites know
 
     # Who takes part
@@ -64,19 +58,20 @@ class Hub:
 
     def begin(self, t: int, clients: list[int]) -> None:
         self.t, self.asked = t, sorted(clients)
-        self._row = {client: row for row, client in enumerate(self.asked)}
-        self.metas, self.failed = {}, []
+        self.metas: dict[int, Meta] = {}
+        self.failed: list[dict[str, Any]] = []
+        # A row for each client that is asked, in one matrix: a small tensor per client would pin the large
+        # free pieces between them.
         rows, d = len(self.asked), self.selection.d
-        if rows == 0:
-            return
-        if self._values is None or self._values.shape[0] != rows:
+        self._row = {client: row for row, client in enumerate(self.asked)}
+        if rows and len(self._values) != rows:
             self._values = torch.zeros(rows, d)
-        # One matrix: a small tensor per client would pin the large free pieces between them.
-        self._packed = (
-            torch.zeros(rows, -(-d // BITS_PER_BYTE), dtype=torch.uint8) if self.method.has_masks else None
-        )
-        robust = self.config.robust
-        self._sent = torch.ones(rows, d, dtype=torch.bool) if robust.norm_bound or robust.trim else None
+        self._packed: Tensor | None = None
+        if self.method.has_masks:
+            self._packed = torch.zeros(rows, -(-d // BITS_PER_BYTE), dtype=torch.uint8)
+        self._sent: Tensor | None = None  # bool [n, d]: who sent what, where [robust] asks for it
+        if self.config.robust.norm_bound or self.config.robust.trim:
+            self._sent = torch.ones(rows, d, dtype=torch.bool)
 
     # Messages
 
@@ -143,7 +138,6 @@ class Hub:
             if (decoded.packed is not None) != self.method.has_masks:
                 raise MismatchError(f"client {client}'s upload does not fit method {self.method.name}")
             check_values(client, decoded.message.values_nd)
-            assert self._values is not None
             row = self._row[client]
             self._values[row] = decoded.message.values_nd[0]
             if self._sent is not None and decoded.message.support_nd is not None:
@@ -188,7 +182,6 @@ class Hub:
                 self._kept.drop(client)
 
     def _uploads(self, present: list[int]) -> Uploads:
-        assert self._values is not None
         values, packed, sent = self._values, self._packed, self._sent
         if present != self.asked:
             rows = [self._row[client] for client in present]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Self
 
-from fedpurin.engines.site import Site, State
-from fedpurin.engines.transport import ClientTask, Outcome, Pool, Reply, failure_of
-from fedpurin.engines.worker import Order, answer_to
+from fedpurin.engines.site import Site
+from fedpurin.engines.states import State
+from fedpurin.engines.transport import ClientTask, Outcome, Pool, Reply
+from fedpurin.engines.worker import perform
 
 
 class InlineWorkers(Pool):
@@ -20,15 +22,8 @@ class InlineWorkers(Pool):
     def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         for task in tasks:
             task.start(reply)
-            order = {"op": task.op, "client": task.client, "t": task.t}
-            answer, meta, upload, self.last = answer_to(self.site, order, task.reply, self._read)
-            if answer["ok"]:
-                yield Outcome(task.client, meta, upload, answer.get("digest", ""))
-            else:
-                yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
-
-    def _read(self, order: Order) -> State | None:
-        return self.table.read(order["client"])
+            outcome, self.last = perform(self.site, task, partial(self.table.read, task.client))
+            yield outcome
 
     def last_state(self) -> State:
         return self.last

@@ -16,11 +16,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from fedpurin.devices import chosen
-from fedpurin.engines.site import State
+from fedpurin.engines.states import State
 from fedpurin.engines.table import Scratch
-from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, ClientTask, Outcome, Pool, Reply, failure_of
+from fedpurin.engines.transport import ALLOCATOR, ClientTask, Failure, Outcome, Pool, Reply
 from fedpurin.engines.worker import forked
-from fedpurin.errors import EngineError
 from fedpurin.job import Job
 
 
@@ -38,9 +37,7 @@ class LocalWorkers(Pool):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.count = max(
-            1, min(self.job.config.run.workers or available_cores(), self.job.config.run.clients)
-        )
+        self.count = self.worker_count(available_cores())
         self.scratch = Scratch(self.spec, self.count)
         self.workers: list[_Worker] = []
         for slot in range(self.count):
@@ -63,12 +60,15 @@ class LocalWorkers(Pool):
                 task.start(reply)
                 busy[worker] = task
                 worker.give(task)
-            for worker in self._ready(busy):
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
                 task = busy.pop(worker)
                 outcome = worker.result(task)
                 idle.append(worker)
                 if outcome is None:
-                    self._again(worker, task)
+                    task.count_death("worker processes", "is there enough memory? Try fewer --workers")
+                    worker.stop()
+                    worker.start()
                     waiting.appendleft(task)
                     continue
                 self._slot = worker.slot
@@ -79,21 +79,6 @@ class LocalWorkers(Pool):
 
     def last_state(self) -> State:
         return self.scratch.state(self._slot)
-
-    def _ready(self, busy: dict[_Worker, ClientTask]) -> list[_Worker]:
-        by_connection = {worker.connection: worker for worker in busy}
-        ready = {id(c) for c in wait(list(by_connection))}
-        return [worker for connection, worker in by_connection.items() if id(connection) in ready]
-
-    def _again(self, worker: _Worker, task: ClientTask) -> None:
-        task.deaths += 1
-        if task.deaths >= MAX_DEATHS:
-            raise EngineError(
-                f"worker processes died {task.deaths} times at client {task.client} in round {task.t}; "
-                "is there enough memory? Try fewer --workers"
-            )
-        worker.stop()
-        worker.start()
 
 
 class _Worker:
@@ -107,7 +92,7 @@ class _Worker:
     def start(self) -> None:
         pool = self.pool
         hello: dict[str, Any] = {
-            "spec": pool.table.spec.to_json(),
+            "spec": pool.spec.entries,
             "table": pool.table.rows.descriptor,
             "slots": pool.scratch.n,
             "scratch": pool.scratch.descriptor,
@@ -166,14 +151,13 @@ class _Worker:
     def result(self, task: ClientTask) -> Outcome | None:
         """The outcome of the task, or None where the worker died."""
         try:
-            answer = json.loads(self.connection.recv_bytes())
-            if not answer["ok"]:
-                return Outcome(task.client, failure=failure_of(answer, task.client, task.t))
+            head = json.loads(self.connection.recv_bytes())
             meta = self.connection.recv_bytes()
-            upload = self.connection.recv_bytes() if answer["upload"] else None
+            upload = self.connection.recv_bytes() if head["upload"] else None
         except (EOFError, OSError):  # OSError: it ended in the middle of a message
             return None
-        return Outcome(task.client, meta, upload, answer.get("digest", ""))
+        failure = Failure(**head["failure"]) if head["failure"] else None
+        return Outcome(task.client, meta, upload, head["digest"], failure)
 
     def stop(self) -> None:
         self.connection.close()

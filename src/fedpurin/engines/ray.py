@@ -20,11 +20,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fedpurin.engines.site import Site, State
-from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, ClientTask, Outcome, Pool, Reply, failure_of
-from fedpurin.engines.worker import Order, answer_to, build_site
+from fedpurin.config import Config
+from fedpurin.engines.states import State
+from fedpurin.engines.transport import ALLOCATOR, MAX_DEATHS, ClientTask, Outcome, Pool, Reply
+from fedpurin.engines.worker import build_site, failure_of, perform
 from fedpurin.errors import ConfigError, EngineError, MissingExtraError
 from fedpurin.given import Given
 from fedpurin.job import Job
@@ -64,8 +64,7 @@ class RayWorkers(Pool):
             self._start_ray()
         self.given = self._handed_over()
         there = self.ray.cluster_resources()
-        cores = int(there.get("CPU", 1))
-        self.count = max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
+        self.count = self.worker_count(int(there.get("CPU", 1)))
         self.gpu_share = gpu_share(self.job.config.run.device, there.get("GPU", 0), self.count)
         for _ in range(self.count):
             self._start()
@@ -76,9 +75,8 @@ class RayWorkers(Pool):
             with _own_signals():
                 self.ray.init(logging_level=logging.ERROR, log_to_driver=False)
         except Exception as problem:  # Ray raises plain exceptions, too, where a node does not come up
-            said = str(problem).strip().splitlines()
             raise EngineError(
-                f"Ray could not be started ({said[0] if said else repr(problem)}); is the machine overloaded "
+                f"Ray could not be started ({_first_line(problem)}); is the machine overloaded "
                 "or RAY_ADDRESS wrong? Try again, or use engine = local"
             ) from problem
 
@@ -101,16 +99,16 @@ class RayWorkers(Pool):
                     continue
                 actor, task = self.busy.pop(reference)
                 try:
-                    answer, meta, upload, self._state = self.ray.get(reference)
+                    outcome, self._state = self.ray.get(reference)
                 except self._deaths as problem:
-                    self._replace(actor, task, problem)
+                    remedy = f"is there enough memory on the nodes? Ray says: {problem}"
+                    task.count_death("Ray actors", remedy)
+                    self.ray.kill(actor)  # it may only be out of reach
+                    self._start()
                     waiting.appendleft(task)
                     continue
                 self.idle.append(actor)
-                if answer["ok"]:
-                    yield Outcome(task.client, meta, upload, answer.get("digest", ""))
-                else:
-                    yield Outcome(task.client, failure=failure_of(answer, task.client, task.t))
+                yield outcome
 
     def last_state(self) -> State:
         return _tensors(self._state)
@@ -124,9 +122,8 @@ class RayWorkers(Pool):
         try:
             return self.ray.put(self.job.given)
         except Exception as problem:  # whatever an object of the user's raises when it is to be serialised
-            said = str(problem).strip().splitlines()
             raise EngineError(
-                f"Ray cannot send the model, data or functions ({said[0] if said else problem!r}); "
+                f"Ray cannot send the model, data or functions ({_first_line(problem)}); "
                 "use engine = local or inline, or give what can be serialised"
             ) from problem
 
@@ -152,7 +149,7 @@ class RayWorkers(Pool):
     def _welcome(self, reference: Any) -> None:
         actor = self.starting.pop(reference)
         try:
-            answer = self.ray.get(reference)
+            problem = self.ray.get(reference)
         except self._deaths:
             self._start()  # its place was gone before it worked; a missing package would repeat, so:
             self.failed_starts += 1
@@ -162,16 +159,15 @@ class RayWorkers(Pool):
                     "is the same fedpurin installed on every node? Look into Ray's logs"
                 ) from None
             return
-        if not answer["ok"]:
-            raise EngineError(failure_of(answer, 0, 0).reason)
+        if problem:
+            raise EngineError(problem)
         self.idle.append(actor)
 
     def _give(self, task: ClientTask, reply: Reply) -> None:
         task.start(reply)
         actor = self.idle.pop()
         state = self.table.read(task.client)
-        order: Order = {"op": task.op, "client": task.client, "t": task.t}
-        reference = actor.work.remote(order, task.reply, None if state is None else _arrays(state))
+        reference = actor.work.remote(task, None if state is None else _arrays(state))
         self.busy[reference] = (actor, task)
 
     def _answered(self) -> list[Any]:
@@ -184,16 +180,6 @@ class RayWorkers(Pool):
                 "add a node, or stop what occupies it (ray status shows it)"
             )
         return list(done)
-
-    def _replace(self, actor: Any, task: ClientTask, problem: BaseException) -> None:
-        task.deaths += 1
-        if task.deaths >= MAX_DEATHS:
-            raise EngineError(
-                f"Ray actors died {task.deaths} times at client {task.client} in round {task.t}; "
-                f"is there enough memory on the nodes? Ray says: {problem}"
-            )
-        self.ray.kill(actor)  # it may only be out of reach
-        self._start()
 
 
 def gpu_share(device: str, gpus: float, workers: int) -> float:
@@ -209,32 +195,33 @@ class Actor:
     def look_in(self, path: list[str]) -> None:
         sys.path[:0] = [p for p in path if p not in sys.path]
 
-    def prepare(self, config: str, given: Given | None = None) -> dict[str, Any]:
+    def prepare(self, config: str, given: Given | None = None) -> str:
+        """ "" once it is ready; else why it cannot work there."""
         prepare_process()
-        self.site = build_site(config, given)
-        if isinstance(self.site, Site):
-            return {"ok": True}
-        return self.site | {"message": f"on {os.uname().nodename}: {self.site['message']}"}
+        self.site = build_site(lambda: Job.build(Config.from_text(config), given))
+        if not isinstance(self.site, Exception):
+            return ""
+        return f"on {os.uname().nodename}: {failure_of(self.site, 0, 0).reason}"
 
-    def work(
-        self, order: Order, reply: bytes | None, state: Arrays | None
-    ) -> tuple[dict[str, Any], bytes, bytes | None, Arrays]:
-        answer, meta, upload, after = answer_to(
-            self.site, order, reply, lambda order: None if state is None else _tensors(state)
-        )
-        return answer, meta, upload, _arrays(after)
+    def work(self, task: ClientTask, state: Arrays | None) -> tuple[Outcome, Arrays]:
+        outcome, after = perform(self.site, task, lambda: None if state is None else _tensors(state))
+        return outcome, _arrays(after)
 
     def process(self) -> int:
         return os.getpid()
 
 
-def _arrays(state: dict[str, Tensor]) -> Arrays:
+def _arrays(state: State) -> Arrays:
     return {name: tensor.numpy() for name, tensor in state.items()}
 
 
-def _tensors(arrays: Arrays) -> dict[str, Tensor]:
+def _tensors(arrays: Arrays) -> State:
     """Copies: what comes from Ray's object store is read-only and shared."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+def _first_line(problem: Exception) -> str:
+    return next(iter(str(problem).strip().splitlines()), repr(problem))
 
 
 @contextlib.contextmanager

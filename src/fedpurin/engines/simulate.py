@@ -39,10 +39,6 @@ def check(job: Job, watcher: Watcher | None = None) -> Transport:
     job.check_data()
     elsewhere = job.config.run.engine == "ray" and "RAY_ADDRESS" in os.environ
     check_ready(job, device="cpu" if elsewhere else None)  # nodes look for their devices themselves
-    return _transport(job, watcher)
-
-
-def _transport(job: Job, watcher: Watcher | None) -> Transport:
     if watcher and job.config.run.engine == "local" and not can_hand_over(job):
         watcher.warned(
             f"{job.only_here} cannot be handed to worker processes here (that needs Linux and "

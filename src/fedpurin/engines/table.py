@@ -7,39 +7,31 @@ row of shared memory of its own, which is anonymous, so that nothing is left beh
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpurin.engines.states import State
 from fedpurin.runs.rows import RowFile, memory_file
 
 ALIGN = 64
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Spec:
     """Name, shape and type of every tensor in one client's state, in the order of a record."""
 
-    entries: tuple[tuple[str, tuple[int, ...], str], ...]
+    entries: Sequence[tuple[str, Sequence[int], str]]
 
     @classmethod
     def of(cls, state: State) -> Spec:
         return cls(tuple((k, tuple(v.shape), str(v.dtype).removeprefix("torch.")) for k, v in state.items()))
-
-    def to_json(self) -> str:
-        return json.dumps(self.entries)
-
-    @classmethod
-    def from_json(cls, text: str) -> Spec:
-        return cls(tuple((name, tuple(shape), dtype) for name, shape, dtype in json.loads(text)))
 
     @property
     def size(self) -> int:
@@ -51,17 +43,20 @@ class Spec:
         state = {}
         for name, shape, dtype in self.entries:
             kind, count = getattr(torch, dtype), math.prod(shape)
-            flat = (
-                torch.frombuffer(record, dtype=kind, count=count, offset=at)
-                if count
-                else torch.empty(0, dtype=kind)
-            )
-            state[name] = flat.view(shape)
+            flat = torch.empty(0, dtype=kind)
+            if count:
+                flat = torch.frombuffer(record, dtype=kind, count=count, offset=at)
+            state[name] = flat.view(tuple(shape))
             at += _padded(shape, dtype)
         return state
 
+    def fill(self, record: Any, state: Mapping[str, Tensor], at: int = 0) -> None:
+        """Make the record that begins there the one of this state."""
+        for name, view in self.views(record, at).items():
+            view.copy_(state[name])
 
-def _padded(shape: tuple[int, ...], dtype: str) -> int:
+
+def _padded(shape: Sequence[int], dtype: str) -> int:
     itemsize: int = getattr(torch, dtype).itemsize
     return -(-math.prod(shape) * itemsize // ALIGN) * ALIGN
 
@@ -72,9 +67,6 @@ class StateTable:
     def __init__(self, spec: Spec, rows: RowFile) -> None:
         self.spec, self.rows = spec, rows
 
-    def close(self) -> None:
-        self.rows.close()
-
     def read(self, client: int) -> State | None:
         """A copy; None for a client that still has its initial state."""
         record = self.rows.read(client)
@@ -82,8 +74,7 @@ class StateTable:
 
     def write(self, client: int, state: Mapping[str, Tensor]) -> None:
         record = bytearray(self.spec.size)
-        for name, view in self.spec.views(record).items():
-            view.copy_(state[name])
+        self.spec.fill(record, state)
         self.rows.write(client, memoryview(record))
 
     def restore(self, saved: dict[str, Tensor]) -> None:
@@ -109,8 +100,7 @@ class Scratch:
         os.close(self.descriptor)
 
     def write(self, slot: int, state: State) -> None:
-        for name, view in self.spec.views(self._memory, slot * self.spec.size).items():
-            view.copy_(state[name])
+        self.spec.fill(self._memory, state, slot * self.spec.size)
 
     def state(self, slot: int) -> State:
         """Good until the slot's worker does its next task."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from torch import Tensor
-
-from fedpurin.engines.site import Site, State
+from fedpurin.engines.site import Site
+from fedpurin.engines.states import State, named_model
 from fedpurin.engines.table import Spec, StateTable
+from fedpurin.errors import EngineError
 from fedpurin.job import Job
-from fedpurin.layout import Layout
 from fedpurin.runs.rows import Rows, in_memory
 
-Tensors = dict[str, Tensor]
 Reply = Callable[[int], bytes | None]
 """The bytes for a client, or None where there is nothing to say to it."""
 
@@ -79,21 +79,21 @@ class Transport:
     def keep(self, client: int) -> None:
         """Make the last yielded outcome's state the state of its client."""
 
-    def parts(self) -> dict[str, Tensors]:
+    def parts(self) -> dict[str, State]:
         """What a checkpoint must hold of the clients; nothing where they keep their states themselves."""
         return {}
 
-    def restore(self, parts: dict[str, Tensors]) -> None:
+    def restore(self, parts: dict[str, State]) -> None:
         """Go on from the parts of a checkpoint."""
 
-    def model(self) -> Tensors | None:
+    def model(self) -> State | None:
         """The model in the last yielded outcome's state; None where it stays with the client."""
         return None
 
 
 @dataclass
 class ClientTask:
-    op: str
+    op: str  # "work" or "finish"
     client: int
     t: int
     reply: bytes | None = None
@@ -105,6 +105,21 @@ class ClientTask:
         if not self.started:
             self.reply, self.started = reply(self.client), True
 
+    def count_death(self, who: str, remedy: str) -> None:
+        """Of a worker over this task, which may be given to another one, but not for ever."""
+        self.deaths += 1
+        if self.deaths >= MAX_DEATHS:
+            raise EngineError(
+                f"{who} died {self.deaths} times at client {self.client} in round {self.t}; {remedy}"
+            )
+
+
+def give_back_memory() -> None:
+    """What was freed goes back to the system: of many runs in one process each would keep a part of it. Only
+    glibc has such a call."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
 
 class Pool(Transport):
     """Workers, with the states of all clients in one file. `work` and `last_state` are the engine's own."""
@@ -113,12 +128,16 @@ class Pool(Transport):
         self.job = job
 
     def __enter__(self) -> Self:
+        give_back_memory()
         self.spec = Spec.of(Site(self.job, "cpu").initial_state(0))
         self.table = StateTable(self.spec, self.rows("clients", self.spec.size))
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self.table.close()
+        self.table.rows.close()
+
+    def worker_count(self, cores: int) -> int:
+        return max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
 
     def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         """Do the tasks, starting them in the given order."""
@@ -136,27 +155,11 @@ class Pool(Transport):
     def keep(self, client: int) -> None:
         self.table.write(client, self.last_state())
 
-    def parts(self) -> dict[str, Tensors]:
+    def parts(self) -> dict[str, State]:
         return {"clients": self.table.rows.index()}
 
-    def restore(self, parts: dict[str, Tensors]) -> None:
+    def restore(self, parts: dict[str, State]) -> None:
         self.table.restore(parts["clients"])
 
-    def model(self) -> Tensors | None:
+    def model(self) -> State | None:
         return named_model(self.job.layout, self.last_state())
-
-
-def named_model(layout: Layout, state: State) -> Tensors:
-    """Parameters and buffers by name, as `load_state_dict` wants them."""
-    named = {
-        layer.name: state["weights"][layer.start : layer.start + layer.size].view(layer.shape).clone()
-        for layer in layout.layers
-    }
-    return named | {k.removeprefix("buffer."): v.clone() for k, v in state.items() if k.startswith("buffer.")}
-
-
-def failure_of(answer: dict[str, Any], client: int, t: int) -> Failure:
-    """What a worker reported instead of a result."""
-    if answer["concerns"] == "bug":
-        return Failure(f"client {client} failed in round {t}:\n{answer['message']}", "run")
-    return Failure(answer["message"], answer["concerns"])

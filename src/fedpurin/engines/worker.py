@@ -1,9 +1,10 @@
-"""A worker process of the local engine: `python -m fedpurin.engines.worker FD`.
+"""What any worker does with a task; and a worker process of the local engine.
 
-Frames on the socket are JSON, followed by raw bytes where the JSON announces them:
-    in   {"config", "spec", "table", "slots", "scratch", "slot"}      once
+It is started as `python -m fedpurin.engines.worker FD`. Frames on the socket are JSON, followed by raw bytes
+where the JSON announces them:
+    in   {"config", "path", "spec", "table", "slots", "scratch", "slot"}      once
     in   {"op": "work" | "finish", "client", "t", "place", "reply": bool} [reply]
-    out  {"ok": true, "upload": bool, "digest"} meta [upload]    or    {"ok": false, "concerns", "message"}
+    out  {"digest", "failure": null | {"reason", "concerns"}, "upload": bool} meta [upload]
 `place` is where in the table's file the client's state begins, null for one that has its initial state.
 A result is written to the worker's own scratch row; the parent copies it once it has the answer, so a
 worker that dies half-way leaves its client's state as it was.
@@ -20,27 +21,58 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from fedpurin.config import Config
 from fedpurin.devices import place
-from fedpurin.engines.site import Site, State
+from fedpurin.engines.site import Site
+from fedpurin.engines.states import State
 from fedpurin.engines.table import Scratch, Spec
+from fedpurin.engines.transport import ClientTask, Failure, Outcome
 from fedpurin.errors import DivergedError, FedpurinError, NotFiniteError
-from fedpurin.given import Given
 from fedpurin.job import Job
 from fedpurin.runs.rows import read_at
 from fedpurin.train import prepare_process
 
-Order = dict[str, Any]
-"""op, client, t; and, on the socket, where its state is and whether a reply follows."""
 
-Read = Callable[[Order], State | None]
-"""The state of an order's client; None: its initial one."""
+def build_site(make_job: Callable[[], Job], worker: int = 0) -> Site | Exception:
+    """The client side of a job; where it cannot be built here the reason, the answer to every task."""
+    try:
+        job = make_job()
+        return Site(job, place(job.config.run.device, worker))
+    except Exception as problem:
+        return problem
 
-Answer = dict[str, Any]
-"""ok, and then upload and digest, or whom the problem concerns and its message."""
+
+def perform(
+    site: Site | Exception, task: ClientTask, read: Callable[[], State | None]
+) -> tuple[Outcome, State]:
+    """What comes of a task, and the client's state after it; `read` gives the one before, None at first."""
+    client, t = task.client, task.t
+    if isinstance(site, Exception):
+        return Outcome(client, failure=failure_of(site, client, t)), {}
+    try:
+        data, state = site.job.client_data(client), read()
+        if state is None:
+            state = site.initial_state(client)
+        do = site.finish if task.op == "finish" else site.work
+        done = do(client, t, task.reply, state, data)
+    except Exception as problem:
+        return Outcome(client, failure=failure_of(problem, client, t)), {}
+    return Outcome(client, done.meta, done.upload, done.digest.hex()), done.state
+
+
+def failure_of(problem: Exception, client: int, t: int) -> Failure:
+    """Whom a problem concerns is decided here, where its type is known: only text travels."""
+    if isinstance(problem, DivergedError | NotFiniteError):
+        return Failure(str(problem), "client")
+    if isinstance(problem, FedpurinError):
+        return Failure(str(problem), "run")
+    trace = "".join(traceback.format_exception(problem))
+    return Failure(f"client {client} failed in round {t}:\n{trace}", "run")
 
 
 def main(descriptor: int) -> None:
@@ -52,7 +84,8 @@ def main(descriptor: int) -> None:
     except (EOFError, OSError):
         return  # stopped before it began
     sys.path[:0] = [p for p in hello["path"] if p not in sys.path]
-    _work(connection, build_site(hello["config"], worker=hello["slot"]), hello)
+    site = build_site(lambda: Job.build(Config.from_text(hello["config"])), hello["slot"])
+    _serve(connection, site, hello)
 
 
 def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Callable[[], None]) -> None:
@@ -61,81 +94,30 @@ def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Calla
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     close()
     prepare_process()
-    _work(connection, _site(lambda: job), hello)
+    _serve(connection, build_site(lambda: job), hello)
 
 
-def _work(connection: Connection, site: Site | Answer, hello: dict[str, Any]) -> None:
-    spec = Spec.from_json(hello["spec"])
+def _serve(connection: Connection, site: Site | Exception, hello: dict[str, Any]) -> None:
+    spec = Spec(hello["spec"])
     scratch = Scratch(spec, hello["slots"], hello["scratch"])
 
-    def read(order: Order) -> State | None:
-        place = order["place"]
+    def read(place: int | None) -> State | None:
         return None if place is None else spec.views(read_at(hello["table"], place, spec.size))
 
     with contextlib.suppress(EOFError, OSError):  # the parent is gone, perhaps in the middle of a message
-        _serve(connection, site, read, scratch, hello["slot"])
-
-
-def build_site(config: str, given: Given | None = None, worker: int = 0) -> Site | Answer:
-    """The client side of a job, or the answer to every order where it cannot be built here."""
-    return _site(lambda: Job.build(Config.from_text(config), given), worker)
-
-
-def _site(build: Callable[[], Job], worker: int = 0) -> Site | Answer:
-    try:
-        job = build()
-        return Site(job, place(job.config.run.device, worker))
-    except Exception as problem:
-        return refusal(problem)
-
-
-def refusal(problem: Exception) -> Answer:
-    """Whom a problem concerns is decided here, where its type is known: only text travels."""
-    if isinstance(problem, DivergedError | NotFiniteError):
-        return {"ok": False, "concerns": "client", "message": str(problem)}
-    if isinstance(problem, FedpurinError):
-        return {"ok": False, "concerns": "run", "message": str(problem)}
-    return {"ok": False, "concerns": "bug", "message": "".join(traceback.format_exception(problem))}
-
-
-def _serve(connection: Connection, site: Site | Answer, read: Read, scratch: Scratch, slot: int) -> None:
-    while True:
-        order = json.loads(connection.recv_bytes())
-        reply = connection.recv_bytes() if order["reply"] else None
-        answer, meta, upload, state = answer_to(site, order, reply, read)
-        if answer["ok"]:
-            scratch.write(slot, state)
-        connection.send_bytes(json.dumps(answer).encode())
-        if answer["ok"]:
-            connection.send_bytes(meta)
-            if upload is not None:
-                connection.send_bytes(upload)
-
-
-def answer_to(
-    site: Site | Answer, order: Order, reply: bytes | None, read: Read
-) -> tuple[Answer, bytes, bytes | None, State]:
-    """Does one task: the answer, the meta data, the upload, and the client's state after it."""
-    if not isinstance(site, Site):
-        return site, b"", None, {}
-    try:
-        return _obey(site, order, reply, read)
-    except Exception as problem:
-        return refusal(problem), b"", None, {}
-
-
-def _obey(
-    site: Site, order: Order, reply: bytes | None, read: Read
-) -> tuple[Answer, bytes, bytes | None, State]:
-    client, t = order["client"], order["t"]
-    data, state = site.job.client_data(client), read(order)
-    if state is None:
-        state = site.initial_state(client)
-    if order["op"] == "finish":
-        finish = site.finish(client, t, reply, state, data)
-        return {"ok": True, "upload": False, "digest": finish.digest.hex()}, finish.meta, None, finish.state
-    work = site.work(client, t, reply, state, data)
-    return {"ok": True, "upload": work.upload is not None}, work.meta, work.upload, work.state
+        while True:
+            order = json.loads(connection.recv_bytes())
+            reply = connection.recv_bytes() if order["reply"] else None
+            task = ClientTask(order["op"], order["client"], order["t"], reply)
+            outcome, state = perform(site, task, partial(read, order["place"]))
+            if outcome.failure is None:
+                scratch.write(hello["slot"], state)
+            failure = asdict(outcome.failure) if outcome.failure else None
+            head = {"digest": outcome.digest, "failure": failure, "upload": outcome.upload is not None}
+            connection.send_bytes(json.dumps(head).encode())
+            connection.send_bytes(outcome.meta)
+            if outcome.upload is not None:
+                connection.send_bytes(outcome.upload)
 
 
 if __name__ == "__main__":

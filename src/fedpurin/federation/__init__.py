@@ -1,7 +1,7 @@
 """A federation between processes and machines: keys, TLS, the front door, and the processes themselves.
 
     keys.py       certificates and node keys, one folder per site to hand over
-    members.py    sites that join and leave while a run is at work
+    members.py    sites that join and leave while a run is at work, as Flower is told
     frontdoor.py  the nginx configuration that lets sites in and nobody else
     private.py    a network of its own for the SuperLink; relay.py is the door of it
     preflight.py  checks before a client starts, so that mistakes show within seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedpurin.errors import ConfigError, MissingExtraError
@@ -22,22 +23,52 @@ CA_DAYS = 3650
 LOOPBACK_NAMES = ["localhost", "127.0.0.1"]
 
 
+@dataclass(frozen=True)
+class Authority:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def new(cls) -> Authority:
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = _name("federation authority")
+        certificate = _builder(name, name, key, CA_DAYS, signs=True).sign(key, hashes.SHA384())
+        return cls(certificate, key)
+
+    def sign(self, folder: Path, label: str, names: list[str]) -> dt.datetime:
+        """LABEL.pem and LABEL.key for these names; the day until which they are valid."""
+        key = ec.generate_private_key(ec.SECP384R1())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        certificate = (
+            _builder(_name(label), self.certificate.subject, key, CERTIFICATE_DAYS, signs=False)
+            .add_extension(x509.SubjectAlternativeName([general_name(n) for n in names]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(self.key, hashes.SHA384())
+        )
+        write_private(folder / f"{label}.key", _private_pem(key))
+        write_private(folder / f"{label}.pem", _pem(certificate))
+        return certificate.not_valid_after_utc
+
+    def sign_both(self, server: Path, names: list[str]) -> dt.datetime:
+        return min(self.sign(server, "public", names), self.sign(server, "loopback", LOOPBACK_NAMES))
+
+
 def make_authority(folder: Path, names: list[str]) -> None:
     """ca.key and ca.pem, and the two certificates that they sign for a server."""
-    ca_key = ec.generate_private_key(ec.SECP384R1())
-    ca = _ca_certificate(ca_key)
-    write_private(folder / "ca.key", _private_pem(ca_key), replace=False)
-    write_private(folder / "ca.pem", _pem(ca), replace=False)
-    _sign_both(folder, ca, ca_key, names)
+    ca = Authority.new()
+    write_private(folder / "ca.key", _private_pem(ca.key), replace=False)
+    write_private(folder / "ca.pem", _pem(ca.certificate), replace=False)
+    ca.sign_both(folder, names)
 
 
 def sign_again(folder: Path, names: list[str]) -> dt.datetime:
     """New certificates for a server by the authority that it has; the day until which they are valid."""
-    ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-    ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
-    if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
+    certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{folder / 'ca.key'} is not the authority's key: restore it from your backup")
-    return _sign_both(folder, ca, ca_key, names)
+    return Authority(certificate, key).sign_both(folder, names)
 
 
 def expiry(certificate: Path) -> dt.datetime:
@@ -56,10 +87,9 @@ def make_node_key() -> tuple[bytes, bytes]:
 
 def make_loopback_certificate(folder: Path) -> None:
     """ca.pem, loopback.pem and loopback.key for processes that talk to each other on this machine."""
-    ca_key = ec.generate_private_key(ec.SECP384R1())  # not kept: nothing else is ever signed with it
-    ca = _ca_certificate(ca_key)
-    write_private(folder / "ca.pem", _pem(ca))
-    _sign(folder, "loopback", LOOPBACK_NAMES, ca, ca_key)
+    ca = Authority.new()  # its key is not kept: nothing else is ever signed with it
+    write_private(folder / "ca.pem", _pem(ca.certificate))
+    ca.sign(folder, "loopback", LOOPBACK_NAMES)
 
 
 def general_name(name: str) -> x509.GeneralName:
@@ -72,75 +102,33 @@ def general_name(name: str) -> x509.GeneralName:
     return x509.DNSName(name)
 
 
-def _ca_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedpurin federation authority")])
-    return (
-        _builder(name, name, key.public_key(), CA_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA384())
-    )
-
-
-def _sign_both(
-    server: Path, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, names: list[str]
-) -> dt.datetime:
-    return min(
-        _sign(server, label, subject_names, ca, ca_key)
-        for label, subject_names in (("public", names), ("loopback", LOOPBACK_NAMES))
-    )
-
-
-def _sign(
-    folder: Path, label: str, names: list[str], ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey
-) -> dt.datetime:
-    """LABEL.pem and LABEL.key for these names; the day until which they are valid."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedpurin {label}")])
-    certificate = (
-        _builder(subject, ca.subject, key.public_key(), CERTIFICATE_DAYS)
-        .add_extension(x509.SubjectAlternativeName([general_name(n) for n in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-        )
-        .sign(ca_key, hashes.SHA384())
-    )
-    write_private(folder / f"{label}.key", _private_pem(key))
-    write_private(folder / f"{label}.pem", _pem(certificate))
-    return certificate.not_valid_after_utc
+def _name(whose: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedpurin {whose}")])
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, *, signs: bool
 ) -> x509.CertificateBuilder:
+    """What is the same in all; `signs`: it is of an authority."""
     now = dt.datetime.now(dt.UTC)
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        **dict.fromkeys((*unused, "encipher_only", "decipher_only"), False),
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))  # clocks of sites differ a little
         .not_valid_after(now + dt.timedelta(days=days))
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 

@@ -6,12 +6,11 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fedpurin.engines.flower.limits import Limits
-from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
+from fedpurin.engines.flower.journal import end_of, new_lines
+from fedpurin.engines.flower.settings import PROGRESS, Limits, SiteSettings
 from fedpurin.errors import ConfigError
 from fedpurin.federation.cluster import SiteProcesses
 from fedpurin.federation.keys import SiteKeys, load_site_keys
-from fedpurin.federation.launch import new_lines
 from fedpurin.federation.preflight import check_server, is_loopback, split_address
 from fedpurin.federation.printing import Console, describe_site, say
 from fedpurin.files import only_process
@@ -37,10 +36,14 @@ def take_part(
     address, number = _who_and_where(keys, server, client_id)
     agreed = Limits.read(limits) if limits else Limits()
     check_server(address, keys.ca if keys else None)
-    data = _checked_data(data)
+    if data:
+        from fedpurin.data import load_own
+
+        data = absolute(data)
+        load_own(data)  # whether it can be read shows now, not in the first round
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     progress = state / PROGRESS
-    seen = progress.stat().st_size if progress.exists() else 0
+    seen = end_of(progress)
     settings = SiteSettings(
         number, str(state.resolve()), data, allow=allow, limits=agreed, keep_messages=keep_messages
     )
@@ -58,8 +61,7 @@ def take_part(
                     say(console, describe_site(line))
                     if line.get("final"):
                         return 0
-                for told in processes.tend():
-                    say(console, told)
+                say(console, *processes.tend())
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             say(console, "stopped; start it again with the same --state to go on")
@@ -87,16 +89,10 @@ def _who_and_where(keys: SiteKeys | None, server: str | None, client_id: int | N
     return address, keys.client
 
 
-def _checked_data(data: str) -> str:
-    """Whether the data can be read shows now, not in the first round."""
-    if not data:
-        return ""
-    from fedpurin.data import load_own
-
+def absolute(data: str) -> str:
+    """Data is named relative to where the user is; the process that reads it may be elsewhere."""
     path = Path(data).expanduser()
-    spec = str(path.resolve()) if path.exists() else data
-    load_own(spec)
-    return spec
+    return str(path.resolve()) if path.exists() else data
 
 
 def only_client_of(state: Path) -> AbstractContextManager[None]:

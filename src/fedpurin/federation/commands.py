@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedpurin.config import Config
-from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.flower.journal import Line, read_audit
+from fedpurin.engines.flower.settings import Terms
 from fedpurin.errors import ConfigError, EngineError
+from fedpurin.federation.client import absolute
 from fedpurin.federation.cluster import SuperLink, Traffic
 from fedpurin.federation.frontdoor import FrontDoor, find_nginx, largest_message_mb
 from fedpurin.federation.keys import (
@@ -27,11 +28,11 @@ from fedpurin.federation.keys import (
     renew_certificates,
     revoke_site,
 )
-from fedpurin.federation.launch import Event, alone, federation_folder, launch, stop_old_run
+from fedpurin.federation.launch import Launched, alone, federation_folder, stop_old_run
 from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
 from fedpurin.federation.printing import Console, describe_event, describe_traffic, say
-from fedpurin.federation.service import Kept, Service
+from fedpurin.federation.service import Kept, Service, tidy
 from fedpurin.stopping import INTERRUPTED, stoppable
 
 if TYPE_CHECKING:
@@ -45,12 +46,9 @@ def up(
     console: Console,
     data: list[str] | None = None,
     resume: bool = False,
-    minimum: int | None = None,
-    deadline: float | None = None,
-    join: float | None = None,
-    patience: float | None = None,
+    **waits: float | None,
 ) -> int:
-    """A whole federation on this machine, in clear over loopback, for trying out."""
+    """A whole federation on this machine, in clear over loopback, for trying out. `waits`: of Terms."""
     from fedpurin.federation import engine
     from fedpurin.job import Job
 
@@ -63,21 +61,20 @@ def up(
             f"not dataset = {config.data.dataset!r}"
         )
     config = replace(config, run=replace(config.run, engine="flower"))
-    data = [_absolute(item) for item in data] if data else None
-    terms = Terms.of(clients, minimum=minimum, deadline=deadline, join=join, patience=patience)
+    data = [absolute(item) for item in data] if data else None
+    terms = Terms.of(clients, **waits)
     say(console, f"starting a server and {clients} clients on this machine; the run directory is {out}")
     say(console, "each client is a process of its own and takes seconds to start; Ctrl-C stops everything")
 
     again = shlex.join(["fedpurin", "federation", "up", "--resume", "--out", str(out)])
     again += "".join(f" --data {shlex.quote(item)}" for item in data or [])
 
-    def show(event: Event) -> None:
+    def show(event: Line) -> None:
         if line := describe_event(event, out):
             say(console, line)
 
     def count(traffic: Traffic) -> None:
-        for line in describe_traffic(traffic.inbound, traffic.outbound, out):
-            say(console, line)
+        say(console, *describe_traffic(traffic.inbound, traffic.outbound, out))
 
     with stoppable():
         try:
@@ -123,10 +120,8 @@ def keys(
         return 0
     site_folders = make_keys(folder, names or [], sites, port)
     say(console, f"keys are in {folder}, readable by you alone. Next:")
-    say(
-        console,
-        f"1. keep {folder / 'server'} on the server, and a backup of it where nobody else can read it",
-    )
+    server = folder / "server"
+    say(console, f"1. keep {server} on the server, and a backup of it where nobody else can read it")
     for site in site_folders:
         say(console, f"2. hand {site} over to its site by a safe way (scp, a USB stick), then delete it here")
     say(console, f"3. on the server:  fedpurin federation server CONFIG.toml --keys {folder} --out RUN")
@@ -142,12 +137,9 @@ def server(
     console: Console,
     listen: str | None = None,
     resume: bool = False,
-    minimum: int | None = None,
-    deadline: float | None = None,
-    join: float | None = None,
-    patience: float | None = None,
     seats: int | None = None,
     dashboard: int | None = None,
+    **waits: float | None,
 ) -> int:
     """The server of a federation between machines: SuperLink on loopback, nginx before it, the rounds."""
     find_nginx()
@@ -155,10 +147,9 @@ def server(
     listen = listen or f"0.0.0.0:{keys.port}"
     check_port_free(listen)
     job = _prepare_run(config, keys, seats or keys.sites, out, resume=resume, console=console)
-    terms = Terms.of(
-        len(keys.public_keys()), minimum=minimum, deadline=deadline, join=join, patience=patience
-    )
+    terms = Terms.of(len(keys.public_keys()), **waits)
     folder = federation_folder(out)
+    again = f"fedpurin federation server --resume --keys {keys.folder.parent} --out {out}"
     with contextlib.ExitStack() as stack:
         stack.enter_context(stoppable())
         stack.enter_context(alone(out))
@@ -181,20 +172,22 @@ def server(
             stack.callback(lambda: nginx.service.stop())
             say(console, f"listening on {listen}; sites connect to {keys.names[0]}:{keys.port} with")
             say(console, "    fedpurin federation client --keys SITE_FOLDER --data DATA --state STATE")
-            run = launch(link, out, job.config, terms, keys)
-            run.tended += [membership.tend, lambda: [line for line in [nginx.tend()] if line]]
+            run = Launched(link, out, job.config, terms, keys)
+            run.tended += [membership.tend, nginx.tend]
             for event in run.follow():
                 if line := describe_event(event, out):
                     say(console, line)
         except KeyboardInterrupt:
-            say(console, f"stopped; continue with: fedpurin federation server --resume {_again(keys, out)}")
+            say(console, f"stopped; continue with: {again}")
             return INTERRUPTED
         except EngineError as error:
-            raise EngineError(
-                f"{error}; continue with: fedpurin federation server --resume {_again(keys, out)}"
-            ) from None
-    _tidy(folder)
-    _report(out, console)
+            raise EngineError(f"{error}; continue with: {again}") from None
+    tidy(folder)
+    result = json.loads((out / "result.json").read_text())
+    for client_id in result["missing_clients"]:
+        say(console, f"client {client_id} was not there at the end: its last model stays as it was")
+    say(console, f"done, digest {result['digest']}; look at it with: fedpurin show {out}")
+    say(console, "the personal models are at the sites")
     return 0
 
 
@@ -227,18 +220,16 @@ def _prepare_run(
 
 def status(run: Path, *, console: Console, as_json: bool = False) -> int:
     """Who takes part in a run, and how it goes."""
-    from fedpurin.federation.status import as_text
+    from fedpurin.federation.status import read_status, table
 
-    for line in as_text(run, as_json=as_json):
-        say(console, line)
+    found = read_status(run)
+    say(console, *([json.dumps(asdict(found), indent=1)] if as_json else table(found)))
     return 0
 
 
 def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
     """What a site has sent; 1 if a message that was kept is not as recorded, or a line is damaged."""
-    from fedpurin.engines.flower.audit import read
-
-    lines = read(state)
+    lines = read_audit(state)
     if as_json:
         say(console, json.dumps(lines, indent=1))
         return 0
@@ -251,30 +242,3 @@ def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
             f"{'yes' if line['metrics'] else 'no':>8} {line['kept']:>8}  {line['sha256']}",
         )
     return int(any(line["kept"] in ("gone", "changed", "damaged") for line in lines))
-
-
-def _again(keys: ServerKeys, out: Path) -> str:
-    return f"--keys {keys.folder.parent} --out {out}"
-
-
-def _tidy(folder: Path) -> None:
-    """After a complete run only the logs stay."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.suffix != ".log":
-            path.unlink()
-
-
-def _report(out: Path, console: Console) -> None:
-    result = json.loads((out / "result.json").read_text())
-    for client_id in result["missing_clients"]:
-        say(console, f"client {client_id} was not there at the end: its last model stays as it was")
-    say(console, f"done, digest {result['digest']}; look at it with: fedpurin show {out}")
-    say(console, "the personal models are at the sites")
-
-
-def _absolute(spec: str) -> str:
-    """Data files are named relative to where the user is; the clients' processes may be elsewhere."""
-    path = Path(spec).expanduser()
-    return str(path.resolve()) if path.exists() else spec

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.engines.driver import Watcher
-from fedpurin.engines.flower.settings import functions_named
-from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.flower.journal import Line, end_of, new_lines
+from fedpurin.engines.flower.settings import Terms, functions_named
 from fedpurin.federation.cluster import Cluster, Traffic
-from fedpurin.federation.launch import Event, alone, federation_folder, launch
+from fedpurin.federation.launch import Launched, alone, federation_folder
 from fedpurin.federation.service import program
 from fedpurin.job import Job
 from fedpurin.ready import check_ready
 from fedpurin.runs.directory import RunDirectory, models_to_collect
-
-OnEvent = Callable[[Event], None]
+from fedpurin.runs.parsing import read_lines
 
 
 def check(job: Job, data: list[str] | None = None) -> None:
@@ -39,7 +38,7 @@ def run_job(job: Job, path: Path, watcher: Watcher | None = None, **options: Any
     """Start a new run in `path` between real processes; its result."""
     check(job, options.get("data"))
     RunDirectory.create(path, job).close()
-    return _drive(job, path, watcher or Watcher(), **options)
+    return _drive(job, path, watcher, **options)
 
 
 def resume_run(path: Path, watcher: Watcher | None = None, **options: Any) -> dict[str, Any]:
@@ -50,30 +49,28 @@ def resume_run(path: Path, watcher: Watcher | None = None, **options: Any) -> di
     directory, job = RunDirectory.reopen(path)
     directory.close()
     check(job, options.get("data"))
-    return _drive(job, path, watcher or Watcher(), **options)
+    return _drive(job, path, watcher, **options)
 
 
 def _drive(
     job: Job,
     path: Path,
-    watcher: Watcher,
+    watcher: Watcher | None,
     *,
     terms: Terms | None = None,
     data: list[str] | None = None,
-    on_event: OnEvent = lambda event: None,
+    on_event: Callable[[Line], None] | None = None,
     on_traffic: Callable[[Traffic], None] | None = None,
 ) -> dict[str, Any]:
     clients = job.config.run.clients
-    folder = federation_folder(path)
-    translate = _Translator(job, path, watcher)
+    tell = on_event or _Translator(job, path, watcher or Watcher())
     allow = tuple(functions_named(job.config.as_dict()))  # server and sites are the same person's here
     with alone(path):
-        with Cluster(folder, clients, data=data, allow=allow) as cluster:
-            run = launch(cluster.link, path, job.config, terms or Terms.of(clients))
+        with Cluster(federation_folder(path), clients, data=data, allow=allow) as cluster:
+            run = Launched(cluster.link, path, job.config, terms or Terms.of(clients))
             run.tended.append(cluster.tend)
             for event in run.follow():
-                on_event(event)
-                translate(event)
+                tell(event)
             if on_traffic:
                 on_traffic(cluster.link.traffic(run.flower_id))
         return _tidy(path)
@@ -94,25 +91,22 @@ class _Translator:
 
     def __init__(self, job: Job, path: Path, watcher: Watcher) -> None:
         self.job, self.path, self.watcher = job, path, watcher
-        self.replies, self.asked, self.lines_seen = 0, 0, 0
+        self.ledger = path / "ledger.jsonl"
+        self.replies, self.asked, self.position = 0, 0, 0
         self.running = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Line) -> None:
         kind = event["event"]
         if kind == "round":
             if not self.running:
                 self.running = True
                 self.watcher.start(self.job, self.path, event["round"] - 1)
-                self.lines_seen = len(self._read("ledger.jsonl"))
+                self.position = end_of(self.ledger)
             self.replies, self.asked = 0, event["asked"]
         elif kind in ("reply", "failed") and self.running:
             self.replies += 1
             done = min(self.replies, self.asked)
             self.watcher.client_done(event["round"], event["client"], done, self.asked)
         elif kind in ("round_done", "done") and self.running:
-            ledger = self._read("ledger.jsonl")
-            self.watcher.round_done(self._read("metrics.jsonl")[-1], ledger[self.lines_seen :])
-            self.lines_seen = len(ledger)
-
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.path / name).read_text().splitlines()]
+            lines, self.position = new_lines(self.ledger, self.position)
+            self.watcher.round_done(read_lines(self.path / "metrics.jsonl")[-1], lines)

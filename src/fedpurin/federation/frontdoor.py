@@ -31,8 +31,6 @@ FLEET_CALLS = (
     "push-object",
     "confirm-message-received",
 )
-
-
 ENVELOPE_BYTES = 1 << 20  # header, metrics and what Flower puts around a message, with much to spare
 
 
@@ -50,9 +48,6 @@ class FrontDoor:
     superlink: str  # host:port, or unix:PATH
     folder: Path  # temporary files and logs of nginx
     max_body_mb: int  # has to exceed the largest message, or rounds hang
-    connections_per_address: int = 16
-    requests_per_second: int = 20
-    burst: int = 200
     header_seconds: int = 10  # for the whole head of a request: whoever holds it back is hung up on
     body_seconds: int = 30  # between two pieces of a body
 
@@ -60,8 +55,9 @@ class FrontDoor:
         """The text of nginx.conf."""
         # A regular expression, since plain strings in a map are compared without regard to case.
         allowed = f'        "~^POST /v1/fleet/({"|".join(FLEET_CALLS)})$" 1;'
-        quoted = {name: f'"{self.keys.path(name).resolve()}"' for name in _KEY_FILES}
-        folder = self.folder.resolve()
+        keys, folder = self.keys.folder.resolve(), self.folder.resolve()
+        # Started by root, nginx would serve as another account, which may not open the SuperLink's socket.
+        user = "user root;\n" if os.geteuid() == 0 else ""
         temporary = "\n".join(
             f'    {kind}_temp_path "{folder}/tmp-{kind}";'
             for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -69,7 +65,7 @@ class FrontDoor:
         return f"""\
 # Written by fedpurin. Method and raw path must match exactly; all else is 404.
 daemon off;
-{_user()}worker_processes 1;
+{user}worker_processes 1;
 pid "{folder}/nginx.pid";
 error_log "{folder}/nginx-error.log" warn;
 worker_rlimit_nofile 8192;
@@ -85,7 +81,7 @@ http {{
 {allowed}
     }}
     limit_conn_zone $binary_remote_addr zone=addresses:1m;
-    limit_req_zone $binary_remote_addr zone=requests:1m rate={self.requests_per_second}r/s;
+    limit_req_zone $binary_remote_addr zone=requests:1m rate=20r/s;
 
     upstream superlink {{
         server {self.superlink};
@@ -94,16 +90,16 @@ http {{
     }}
     server {{
         listen {self.listen} ssl;
-        ssl_certificate {quoted["public.pem"]};
-        ssl_certificate_key {quoted["public.key"]};
+        ssl_certificate "{keys}/public.pem";
+        ssl_certificate_key "{keys}/public.key";
         ssl_protocols TLSv1.2 TLSv1.3;
         client_max_body_size {self.max_body_mb}m;
         client_header_timeout {self.header_seconds}s;
         client_body_timeout {self.body_seconds}s;
         reset_timedout_connection on;
-        limit_conn addresses {self.connections_per_address};
+        limit_conn addresses 16;
         limit_conn_status 503;  # Flower tries again after 502, 503 and 504 only
-        limit_req zone=requests burst={self.burst} nodelay;
+        limit_req zone=requests burst=200 nodelay;
         limit_req_status 503;
 
         error_page 400 =404 /nothing;  # what nginx itself refuses, such as paths that leave the root
@@ -115,7 +111,7 @@ http {{
             proxy_set_header Host localhost;
             proxy_ssl_verify on;
             proxy_ssl_name localhost;
-            proxy_ssl_trusted_certificate {quoted["ca.pem"]};
+            proxy_ssl_trusted_certificate "{keys}/ca.pem";
             proxy_read_timeout 120s;
             proxy_request_buffering off;  # no temporary files, so the folder may be private
             proxy_max_temp_file_size 0;
@@ -124,32 +120,13 @@ http {{
 }}
 """
 
-    def write(self) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "nginx.conf"
-        path.write_text(self.config())
-        return path
-
     def command(self) -> list[str]:
-        """What to run. Works without root when the port is above 1023."""
-        path = self.write().resolve()
-        return [
-            find_nginx(),
-            "-p",
-            str(self.folder.resolve()),
-            "-e",
-            f"{self.folder.resolve()}/nginx-error.log",
-            "-c",
-            str(path),
-        ]
-
-
-_KEY_FILES = ("public.pem", "public.key", "ca.pem")
-
-
-def _user() -> str:
-    """Started by root, nginx would serve as another account, which may not open the SuperLink's socket."""
-    return "user root;\n" if os.geteuid() == 0 else ""
+        """What to run, with its configuration written. Works without root when the port is above 1023."""
+        folder = self.folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        config, log = folder / "nginx.conf", folder / "nginx-error.log"
+        config.write_text(self.config())
+        return [find_nginx(), "-p", str(folder), "-e", str(log), "-c", str(config)]
 
 
 def find_nginx() -> str:

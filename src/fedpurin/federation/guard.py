@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import signal
 import subprocess
@@ -30,28 +31,19 @@ PR_SET_CHILD_SUBREAPER = 36
 def descendants(root: int) -> list[int]:
     """Process ids below `root`, parents first. Empty where there is no /proc."""
     children: dict[int, list[int]] = {}
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if not name.isdigit():
-            continue
+    for path in glob.glob("/proc/[0-9]*/stat"):
         try:
-            with open(f"/proc/{name}/stat") as file:
+            with open(path) as file:
                 stat = file.read()
         except OSError:  # it ended while we looked
             continue
         state, parent = stat.rsplit(")", 1)[1].split()[:2]  # the name before may itself hold brackets
         if state != "Z":
-            children.setdefault(int(parent), []).append(int(name))
-    below_root: list[int] = []
-    waiting = [root]
-    while waiting:
-        below = children.get(waiting.pop(0), [])
-        below_root += below
-        waiting += below
-    return below_root
+            children.setdefault(int(parent), []).append(int(stat.split()[0]))
+    found = [root]
+    for pid in found:  # grows meanwhile
+        found += children.get(pid, [])
+    return found[1:]
 
 
 def signal_all(pids: list[int], number: int) -> None:

@@ -32,6 +32,7 @@ from fedpurin.federation.certificates import (
     sign_again,
     write_private,
 )
+from fedpurin.files import unused
 
 
 @dataclass(frozen=True)
@@ -100,21 +101,16 @@ def _note_sites(keys: ServerKeys, sites: int) -> None:
 
 def _make_site(keys: ServerKeys, client: int) -> Path:
     """A new key for a client: its folder to hand over, and what the server keeps of it."""
-    site = _free_folder(keys.folder.parent / f"site-{client}")
+    site = unused(keys.folder.parent / f"site-{client}")  # one that was not handed over yet stays
     site.mkdir(mode=0o700)
     private, public = make_node_key()
     write_private(site / "node.key", private)
     write_private(site / "ca.pem", keys.path("ca.pem").read_bytes())
-    about = {"client": client, "server": f"{_bracketed(keys.names[0])}:{keys.port}"}
+    name = f"[{keys.names[0]}]" if ":" in keys.names[0] else keys.names[0]
+    about = {"client": client, "server": f"{name}:{keys.port}"}
     write_private(site / "site.toml", tomli_w.dumps(about).encode())
     write_private(keys.path(member_key(client)), public)
     return site
-
-
-def _free_folder(path: Path) -> Path:
-    """A folder that was not handed over yet is never overwritten."""
-    names = [path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000))]
-    return next(name for name in names if not name.exists())
 
 
 def add_site(folder: Path) -> Path:
@@ -195,9 +191,6 @@ def load_site_keys(folder: Path) -> SiteKeys:
     return keys
 
 
-# Details
-
-
 def _read_toml(path: Path, what: str, needed: tuple[str, ...]) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text())
@@ -211,7 +204,3 @@ def _read_toml(path: Path, what: str, needed: tuple[str, ...]) -> dict[str, Any]
         if key not in table:
             raise ConfigError(f"{path} lacks the entry {key!r}: restore it from your backup")
     return table
-
-
-def _bracketed(name: str) -> str:
-    return f"[{name}]" if ":" in name else name

@@ -13,23 +13,20 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
 
 from fedpurin.config import Config
-from fedpurin.engines.flower.terms import Terms
+from fedpurin.engines.flower.journal import Line, end_of, new_lines
+from fedpurin.engines.flower.settings import Terms
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation.cluster import SuperLink
 from fedpurin.federation.keys import ServerKeys
 from fedpurin.federation.service import Service
-from fedpurin.files import make_folders, write_atomic
+from fedpurin.files import make_folders, only_process, write_atomic
 
 POLL_SECONDS = 0.1
 MAX_DEATHS = 3  # of the server's processes, without a round in between
-
-Event = dict[str, Any]
 
 
 def federation_folder(run_path: Path) -> Path:
@@ -42,15 +39,9 @@ def alone(run_path: Path) -> Iterator[None]:
     folder = federation_folder(run_path)
     make_folders(folder)
     folder.chmod(0o700)  # Flower's database holds what the sites sent, and the tokens of its tasks
-    lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunError(f"{run_path} is being run by another command; wait for it or stop it") from None
-    try:
+    refusal = RunError(f"{run_path} is being run by another command; wait for it or stop it")
+    with only_process(folder / ".lock", refusal):
         yield
-    finally:
-        lock.release()
 
 
 def events_file(run_path: Path) -> Path:
@@ -67,16 +58,28 @@ def run_name(run_path: Path) -> str:
 
 
 class Launched:
-    """A run at work: its process at the server, and what has to stay alive with it."""
+    """The run of an existing run directory, new or continued, on a SuperLink that is up: its process at the
+    server, and what has to stay alive with it."""
 
-    def __init__(self, link: SuperLink, run_path: Path, config: Config) -> None:
+    def __init__(
+        self, link: SuperLink, run_path: Path, config: Config, terms: Terms, keys: ServerKeys | None = None
+    ) -> None:
         self.link = link
         self.folder = federation_folder(run_path).resolve()
         self.events = events_file(run_path).resolve()
-        self._position = _end_of(self.events)  # what happened before is history
+        self._position = end_of(self.events)  # what happened before is history
         self.tended: list[Callable[[], list[str]]] = []  # each starts again what has ended, and says so
         self._settings = {"config": config.to_toml(), "run": run_name(run_path)}
         self._deaths = 0
+        order = {
+            "path": str(run_path.resolve()),
+            "events": str(self.events),
+            "terms": asdict(terms),
+            "roster": "" if keys is None else str(keys.folder.resolve()),
+            "door": link.door(),
+            "run": self._settings["run"],
+        }
+        write_atomic(self.folder / "job.json", json.dumps(order))
         self._start()
 
     def _start(self) -> None:
@@ -91,7 +94,7 @@ class Launched:
         self.flower_id = self.link.start_run(self._settings)
         write_atomic(self.folder / "flower-run", self.flower_id)
 
-    def follow(self) -> Iterator[Event]:
+    def follow(self) -> Iterator[Line]:
         """The server's events as they happen, up to `done`. Raises EngineError when the run fails.
 
         A process that is killed is started again: the run goes on after its newest checkpoint.
@@ -132,56 +135,9 @@ class Launched:
         return f"{ended.name} had ended; the run goes on after its last whole round"
 
 
-def launch(
-    link: SuperLink, run_path: Path, config: Config, terms: Terms, keys: ServerKeys | None = None
-) -> Launched:
-    """Start the run of an existing run directory, or continue it, on a SuperLink that is up."""
-    folder = federation_folder(run_path).resolve()
-    order = {
-        "path": str(run_path.resolve()),
-        "events": str(events_file(run_path).resolve()),
-        "terms": terms.to_json(),
-        "roster": "" if keys is None else str(keys.folder.resolve()),
-        "door": link.door(),
-        "run": run_name(run_path),
-    }
-    write_atomic(folder / "job.json", json.dumps(order))
-    return Launched(link, run_path, config)
-
-
 def stop_old_run(link: SuperLink, run_path: Path) -> None:
     """A killed command leaves its Flower run behind, whose messages the sites would still work on."""
     path = federation_folder(run_path) / "flower-run"
     if path.exists():
         link.stop_run(path.read_text().strip())
         path.unlink()
-
-
-def _end_of(log: Path) -> int:
-    """The length of a log, whose last line may have been torn: the next one begins on a line of its own."""
-    if not log.exists():
-        return 0
-    if not log.read_bytes().endswith(b"\n"):
-        with log.open("a") as file:
-            file.write("\n")
-    return log.stat().st_size
-
-
-def new_lines(path: Path, position: int) -> tuple[list[Event], int]:
-    """Whole lines after `position`, and the position after them.
-
-    A line that is no object, torn when its writer was killed, is passed over: what follows still counts.
-    """
-    try:
-        with path.open("rb") as file:
-            file.seek(position)
-            text = file.read()
-    except FileNotFoundError:
-        return [], position
-    whole = text[: text.rfind(b"\n") + 1]
-    entries: list[Event] = []
-    for line in whole.splitlines():
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            entries += [entry] if isinstance(entry, dict) else []
-    return entries, position + len(whole)

@@ -1,5 +1,4 @@
-"""Checks of a site before its SuperNode starts: a wrong address or certificate shows in seconds, in one
-line."""
+"""Checks before a site's SuperNode starts: a wrong address or certificate shows in seconds, in one line."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def _connect(host: str, port: int) -> socket.socket:
         raise EngineError(
             f"the server name {host} is unknown: check the spelling or use its IP address"
         ) from None
-    except (ConnectionRefusedError, TimeoutError, OSError) as error:
+    except OSError as error:
         raise EngineError(
             f"nothing answers at {host}:{port} ({error}): is `fedpurin federation server` running there, "
             "and does the firewall let this port in?"

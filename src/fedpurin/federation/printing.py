@@ -7,6 +7,22 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedpurin.engines.flower.journal import Line
+from fedpurin.runs.parsing import read_lines
+
+EVENTS = {
+    "waiting": "waiting for clients: {have} of {want} connected",
+    "joined": "client {client} is connected",
+    "refused": "refused a node: {reason}",
+    "failed": "round {round}: client {client} left out: {reason}",
+    "bounded": "round {round}: client {client} bounded: {reason}",
+    "left": "client {client} is no longer connected",
+    "revoked": "client {client} is refused: its key was revoked; its model stays as last merged",
+    "replaced": "the old key of client {client} is refused",
+    "restarted": "{what}",
+    "finishing": "last reply to {asked} clients",
+}
+
 
 class Console(Protocol):
     """The one method that the commands need of rich's Console."""
@@ -14,54 +30,41 @@ class Console(Protocol):
     def print(self, *objects: Any, **options: Any) -> None: ...
 
 
-def say(console: Console, text: str) -> None:
-    """A line as it is: no markup, since it may hold brackets or what another machine said."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def say(console: Console, *lines: str) -> None:
+    """Lines as they are: no markup, since they may hold brackets or what another machine said."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def describe_event(event: dict[str, Any], run_path: Path) -> str | None:
+def describe_event(event: Line, run_path: Path) -> str | None:
     """One line for an event of the server, or None where it is not worth one."""
-    kind = event["event"]
-    if kind == "waiting":
-        return f"waiting for clients: {event['have']} of {event['want']} connected"
-    if kind == "joined":
-        return f"client {event['client']} is connected"
-    if kind == "refused":
-        return f"refused a node: {event['reason']}"
-    if kind == "failed":
-        return f"round {event['round']}: client {event['client']} left out: {event['reason']}"
-    if kind == "bounded":
-        return f"round {event['round']}: client {event['client']} bounded: {event['reason']}"
-    if kind == "round_done":
+    if event["event"] == "round_done":
         return _round_line(event, run_path)
-    if kind == "left":
-        return f"client {event['client']} is no longer connected"
-    if kind == "revoked":
-        return f"client {event['client']} is refused: its key was revoked; its model stays as last merged"
-    if kind == "replaced":
-        return f"the old key of client {event['client']} is refused"
-    if kind == "restarted":
-        return str(event["what"])
-    if kind == "finishing":
-        return f"last reply to {event['asked']} clients"
-    return None
+    form = EVENTS.get(event["event"])
+    return form.format_map(event) if form else None
 
 
-def _round_line(event: dict[str, Any], run_path: Path) -> str:
+def _round_line(event: Line, run_path: Path) -> str:
     line = f"round {event['round']}: {event['accepted']} uploads"
     with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
         told = reversed((run_path / "metrics.jsonl").read_text().splitlines())
         record = next(r for text in told if (r := json.loads(text))["round"] == event["round"])
-        accuracies = [a for a in record["upload"]["accuracy"] if a is not None]
-        if accuracies:
-            line += f", mean accuracy {sum(accuracies) / len(accuracies):.3f}"
+        accuracy = mean_accuracy(record["upload"]["accuracy"])
+        if accuracy is not None:
+            line += f", mean accuracy {accuracy:.3f}"
         line += f", {record['seconds']['round']:.1f} s"
     return line
 
 
+def mean_accuracy(scores: list[float | None]) -> float | None:
+    """Of the clients that told theirs, if any did."""
+    told = [score for score in scores if score is not None]
+    return sum(told) / len(told) if told else None
+
+
 def describe_traffic(inbound: int, outbound: int, run_path: Path) -> list[str]:
     """The ledger beside what Flower counted on its socket: what the packaging costs."""
-    lines = [json.loads(line) for line in (run_path / "ledger.jsonl").read_text().splitlines()]
+    lines = read_lines(run_path / "ledger.jsonl")
     told = []
     for direction, counted in (("up", inbound), ("down", outbound)):
         messages = [sum(line["bytes"].values()) for line in lines if line["direction"] == direction]
@@ -74,7 +77,7 @@ def describe_traffic(inbound: int, outbound: int, run_path: Path) -> list[str]:
     return told
 
 
-def describe_site(line: dict[str, Any]) -> str:
+def describe_site(line: Line) -> str:
     """One line for what a site noted about its own work."""
     if "refused" in line:
         return f"refused what the server asked for: {line['refused']}"

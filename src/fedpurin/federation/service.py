@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,22 +29,22 @@ def flower_environment(home: Path) -> dict[str, str]:
 
     A variable that the user has set stays as it is; that is how one asks for telemetry.
     """
-    env = dict(os.environ)
     quiet = {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "OMP_NUM_THREADS": "1",  # clients of one machine share its cores
     }
-    for name, value in quiet.items():
-        env.setdefault(name, value)
-    env["FLWR_HOME"] = str(home)
-    env["PYTHONUNBUFFERED"] = "1"
-    # Flower starts its helpers by name: they have to be those of this very Python.
-    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
     source = str(Path(__file__).resolve().parents[2])
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [source, env.get("PYTHONPATH", "")]))
-    return env
+    return {
+        **quiet,
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "PYTHONUNBUFFERED": "1",
+        # Flower starts its helpers by name: they have to be those of this very Python.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")])),
+    }
 
 
 def program(name: str) -> str:
@@ -57,10 +57,10 @@ def program(name: str) -> str:
     return str(path)
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody uses at the moment."""
+def free_port() -> int:
+    """A TCP port of this machine that nobody uses at the moment."""
     with socket.socket() as sock:
-        sock.bind((host, 0))
+        sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
@@ -130,6 +130,15 @@ class Service:
         self.stop()
 
 
+def tidy(folder: Path, *kept: str) -> None:
+    """After the end only the logs stay, and what is named."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.suffix != ".log" and path.name not in kept:
+            path.unlink()
+
+
 class Kept:
     """A service that is started again when it ends, unless it keeps ending."""
 
@@ -138,11 +147,11 @@ class Kept:
         self._began = [time.monotonic()]
         self.service = start()
 
-    def tend(self) -> str | None:
-        """Start the service again if it has ended; one line about that."""
+    def tend(self) -> list[str]:
+        """Start the service again if it has ended; a line about that."""
         now = time.monotonic()
         if self.service.alive() or now - self._began[-1] < RESTART_SECONDS:
-            return None
+            return []
         self._began = [t for t in self._began if now - t < RESTARTS_WITHIN_SECONDS] + [now]
         old = self.service
         if len(self._began) > MAX_RESTARTS:
@@ -152,21 +161,7 @@ class Kept:
             )
         old.close()
         self.service = self._start()
-        return f"{old.name} had ended and was started again"
-
-
-class _Through(http.client.HTTPSConnection):
-    """HTTPS over a socket in the file system."""
-
-    def __init__(self, path: Path, context: ssl.SSLContext) -> None:
-        super().__init__("localhost", timeout=5, context=context)
-        self._path, self._tls = path, context
-
-    def connect(self) -> None:
-        plain = socket.socket(socket.AF_UNIX)
-        plain.settimeout(5)
-        plain.connect(str(self._path))
-        self.sock = self._tls.wrap_socket(plain, server_hostname="localhost")
+        return [f"{old.name} had ended and was started again"]
 
 
 def wait_healthy(
@@ -179,27 +174,30 @@ def wait_healthy(
 ) -> None:
     """Wait until `url` answers 200. Raises EngineError when the process ends first or time is up."""
     context = ssl.create_default_context(cafile=str(ca)) if ca else None
-    # Loopback traffic must not take a detour over the user's HTTP proxy.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-
-    def status() -> int:
-        if through is None or context is None:
-            with opener.open(url, timeout=5) as response:
-                return int(response.status)
-        with contextlib.closing(_Through(through, context)) as connection:
-            connection.request("GET", "/health")
-            return connection.getresponse().status
-
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if not service.alive():
             raise EngineError(
                 f"{service.name} stopped while starting; its log {service.log} ends: {service.tail(3)}"
             )
-        with contextlib.suppress(urllib.error.URLError, OSError, http.client.HTTPException):
-            if status() == 200:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if _status(url, context, through) == 200:
                 return
         time.sleep(0.1)
     raise EngineError(f"{service.name} did not answer at {url} within {timeout:.0f} s; see {service.log}")
+
+
+def _status(url: str, context: ssl.SSLContext | None, through: Path | None) -> int:
+    """What is answered there, or `through` a socket in the file system; never over the user's HTTP proxy."""
+    where = urllib.parse.urlsplit(url)
+    with contextlib.closing(http.client.HTTPConnection(where.netloc, timeout=5)) as connection:
+        if through:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(5)
+            connection.sock.connect(str(through))
+        else:
+            connection.connect()
+        if context:
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=where.hostname)
+        connection.request("GET", where.path)
+        return connection.getresponse().status

@@ -6,20 +6,21 @@ No torch here: the command and the dashboard ask often.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from fedpurin.engines.flower.journal import new_lines
 from fedpurin.errors import RunError
-from fedpurin.federation.launch import events_file, new_lines
+from fedpurin.federation.launch import events_file
+from fedpurin.federation.printing import describe_event, mean_accuracy
 from fedpurin.runs.parsing import read_toml
 from fedpurin.sections import RunSection
 from fedpurin.settings import converted
 
 LOG_LINES = 12
+STATES = {"started": "waiting", "waiting": "waiting", "round": "running", "error": "stopped"}  # by event
 
 
 @dataclass
@@ -45,9 +46,6 @@ class Status:
     members: list[Member] = field(default_factory=list)
     log: list[str] = field(default_factory=list)  # the last things that happened
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def read_status(run: Path) -> Status:
     """Takes no lock: the run's own process holds it. Raises RunError where there is no run."""
@@ -58,7 +56,7 @@ def read_status(run: Path) -> Status:
     status = Status("stopped", 0, settings.rounds)
     seats = {client: Member(client) for client in range(settings.clients)}
     _read_metrics(run, status, seats)
-    for line in new_lines(run / "ledger.jsonl", 0)[0]:
+    for line in new_lines(run / "ledger.jsonl")[0]:
         member = seats[line["client"]]
         amount = sum(line["bytes"].values())
         if line["direction"] == "up":
@@ -71,13 +69,12 @@ def read_status(run: Path) -> Status:
 
 
 def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
-    for record in new_lines(run / "metrics.jsonl", 0)[0]:
+    for record in new_lines(run / "metrics.jsonl")[0]:
         if record.get("final"):
             continue
         status.round = record["round"]
         scores = record["upload"]["accuracy"]
-        accuracies = [score for score in scores if score is not None]
-        status.accuracy.append(sum(accuracies) / len(accuracies) if accuracies else None)
+        status.accuracy.append(mean_accuracy(scores))
         for client, score in zip(record["clients"], scores, strict=True):
             seats[client].rounds += 1
             seats[client].accuracy = score
@@ -87,22 +84,15 @@ def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
 
 
 def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
-    from fedpurin.federation.printing import describe_event
-
-    events = new_lines(events_file(run), 0)[0]
+    events = new_lines(events_file(run))[0]
     alive = True
     for event in events:
         kind = event["event"]
         if kind == "started":
-            status.state, alive = "waiting", _lives(event["pid"])
+            alive = _lives(event["pid"])
             for seat in seats.values():  # what was known of the connections ended with the process before
                 seat.connected, seat.revoked = False, seat.client in event.get("revoked", [])
-        elif kind == "waiting":
-            status.state = "waiting"
-        elif kind == "round":
-            status.state = "running"
-        elif kind == "error":
-            status.state = "stopped"
+        status.state = STATES.get(kind, status.state)
         member = seats.get(event.get("client", -1))
         if member is None:
             continue
@@ -144,8 +134,3 @@ def table(status: Status) -> list[str]:
             f"{member.down:>13,} {member.failures:>9}  {member.last_failure}".rstrip()
         )
     return lines
-
-
-def as_text(run: Path, *, as_json: bool) -> list[str]:
-    status = read_status(run)
-    return [json.dumps(status.to_json(), indent=1)] if as_json else table(status)

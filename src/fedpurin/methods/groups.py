@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,9 +94,9 @@ def kept_shares(uploads: Uploads) -> dict[str, float]:
     selection = uploads.selection
     counts = [0] * len(selection.layers)
     for packed in uploads.packed_nb:
-        mask = unpack_bits(packed, selection.d)
+        mask = unpack_bits(packed, selection.d).numpy()  # which counts a hundred times faster than torch
         for i, (layer, at) in enumerate(selection.spans()):
-            counts[i] += int(mask[at : at + layer.size].sum())
+            counts[i] += int(np.count_nonzero(mask[at : at + layer.size]))
     n = len(uploads.clients)
     return {
         layer.name: count / (layer.size * n) for layer, count in zip(selection.layers, counts, strict=True)

@@ -1,32 +1,23 @@
-"""Pictures drawn with matplotlib: no browser, no window, readable in a column of a paper or on a slide."""
+"""Pictures drawn with matplotlib: no browser, no window, readable in a column of a paper or on a slide.
+
+Imported only where a picture is drawn: matplotlib is an optional package.
+"""
 
 from __future__ import annotations
 
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Scale
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
-from fedpurin.report.marks import (
-    Axis,
-    Band,
-    Bars,
-    Dots,
-    Heat,
-    Line,
-    Mark,
-    Panel,
-    Picture,
-    Shade,
-    Text,
-    log_ticks,
-)
+from fedpurin.report.marks import Axis, Band, Bars, Dots, Heat, Line, Mark, Panel, Picture, Shade, Text
 from fedpurin.report.style import DASHES, MARKERS, SEQUENTIAL
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis as Scale
-    from matplotlib.figure import Figure
 
 POINTS = 0.6  # a pixel of the page in points of a printed figure
 WIDTH, SQUARE = 7.2, 5.4  # inches
@@ -38,9 +29,6 @@ LETTERS, HANDLE = 92, 7  # what a row of the legend has room for, and what a sam
 
 def draw(picture: Picture, round: int | None = None) -> Figure:
     """A Figure of the recorded round nearest to the asked one; call it in `matplotlib_style()`."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     size = (SQUARE, 0.93 * SQUARE) if picture.square else (WIDTH, max(2.8, picture.height / 100))
     title, replaced = picture.title, list[Mark]()
     if picture.frames:
@@ -140,9 +128,6 @@ def _bars(axes: Axes, mark: Bars, floor: dict[float, float]) -> None:
 
 
 def _heat(axes: Axes, mark: Heat, panel: Panel) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import PercentFormatter
-
     rows, columns = mark.values.shape
     left, right = (0.0, columns - 1.0) if mark.x is None else (float(mark.x[0]), float(mark.x[-1]))
     image = axes.imshow(
@@ -160,14 +145,12 @@ def _heat(axes: Axes, mark: Heat, panel: Panel) -> None:
 
 
 def _scale(scale: Scale, axis: Axis, room: int, *, turned: bool) -> None:
-    from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
-
     axes = scale.axes
     name: Literal["x", "y"] = "x" if scale is axes.xaxis else "y"
-    scale.set_label_text(_capital(axis.title))
+    scale.set_label_text(axis.title[:1].upper() + axis.title[1:])
     if axis.kind == "log":
         axes.set(**{f"{name}scale": "log"})
-        ticks = log_ticks(*axis.range) if axis.range else []
+        ticks = axis.log_ticks()
         scale.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
         scale.set_minor_locator(NullLocator())
     elif axis.kind == "share":
@@ -177,25 +160,17 @@ def _scale(scale: Scale, axis: Axis, room: int, *, turned: bool) -> None:
         scale.set_major_locator(MaxNLocator(integer=True))
     if axis.names is not None:
         places = range(0, len(axis.names), -(-len(axis.names) // room))
-        scale.set_ticks(
-            places, [axis.names[i] for i in places] if axis.named else [""] * len(places), fontsize=9
-        )
+        scale.set_ticks(places, [axis.names[i] if axis.named else "" for i in places], fontsize=9)
     if axis.ticks is not None:
         scale.set_ticks(list(axis.ticks), list(axis.ticks.values()))
-    if axis.range is not None:
-        axes.set(**{f"{name}lim": axis.range})
-    elif axis.from_zero:
-        axes.set(**{f"{name}lim": (0, None)})
+    if axis.range is not None or axis.from_zero:
+        axes.set(**{f"{name}lim": axis.range or (0, None)})
     if axis.reversed and not turned:
         scale.set_inverted(True)
     if not axis.grid:
         axes.grid(visible=False, axis=name)
     if not axis.named:
         scale.set_tick_params(length=0)
-
-
-def _capital(title: str) -> str:
-    return title[:1].upper() + title[1:]
 
 
 def _legend(figure: Figure, rows: Any, marks: list[Mark]) -> None:

@@ -5,6 +5,7 @@ Numbers go out in narrow types (float32, int16), which plotly packs tightly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from textwrap import wrap
 from typing import Any
@@ -12,29 +13,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.extras import need_plotly
-from fedpurin.report.marks import (
-    Axis,
-    Band,
-    Bars,
-    Dots,
-    Heat,
-    Line,
-    Mark,
-    Panel,
-    Picture,
-    Shade,
-    Text,
-    log_ticks,
-)
-from fedpurin.report.plotly_theme import COLOR_BAR, LEGEND, Spec, template
-from fedpurin.report.series import FEW_ROUNDS
+from fedpurin.report.extras import need
+from fedpurin.report.marks import Axis, Band, Bars, Dots, Heat, Line, Mark, Panel, Picture, Shade, Text
+from fedpurin.report.style import plotly_template
 
+Spec = dict[str, Any]  # a piece of plotly's JSON
+
+FEW_ROUNDS = 30  # up to so many, the points of a line are marked
 GAP = 0.12  # between panels
 MAX_COLUMN_NAMES = 32  # the page shows fewer where it is narrow
 ROW_NAME_HEIGHT = 16  # pixels
 MAX_ROW_NAME = 32  # letters in a line
 CHANGING: dict[type, tuple[str, ...]] = {Heat: ("z",), Line: ("x", "y"), Dots: ("customdata", "marker")}
+# Above the plot, as wide as the whole figure: a narrow phone needs the room beside the axis labels too.
+LEGEND = {
+    **{"orientation": "h", "xref": "container", "yref": "container", "traceorder": "normal"},
+    **{"x": 0, "xanchor": "left", "y": 1, "yanchor": "top", "font": {"size": 12}, "itemwidth": 36},
+}
+# Thin, above the plot: it takes no width on a phone.
+COLOR_BAR = {
+    **{"orientation": "h", "thickness": 9, "len": 0.9, "outlinewidth": 0, "tickfont": {"size": 11}},
+    **{"x": 0.5, "xanchor": "center", "y": 1, "yanchor": "bottom", "ypad": 5},
+}
 
 
 def draw(picture: Picture) -> Any:
@@ -54,14 +54,14 @@ def draw(picture: Picture) -> Any:
                 look = {"fillcolor": fade(mark.color, 0.07), "line": {"width": 0}, "layer": "below"}
                 layout["shapes"].append({"type": "rect", **corners, **look})
             else:
-                data.append({**_trace(mark, panel), **place})
+                data.append({**TRACES[type(mark)](mark, panel), **place})
         layout |= _axes(panel, suffix, number, picture)
         _write_around(layout, panel)
     frames = []
     for t, marks in picture.frames.items():
         changes = [_changes(mark, picture.panels[0]) for mark in marks]
         frames.append({"name": str(t), "data": changes, "traces": [*range(len(marks))]})
-    return need_plotly().Figure({"data": data, "layout": layout, "frames": frames})
+    return need("plotly.graph_objects").Figure({"data": data, "layout": layout, "frames": frames})
 
 
 def _layout(picture: Picture) -> Spec:
@@ -69,7 +69,7 @@ def _layout(picture: Picture) -> Spec:
     heat = any(isinstance(mark, Heat) for mark in marks)
     columns = max((len(mark.at) for mark in marks if isinstance(mark, Bars) and not mark.across), default=0)
     return {
-        "template": template("light"),
+        "template": plotly_template("light"),
         "height": picture.height,
         "margin": {"l": 12, "r": 24, "t": 66 if heat else 12, "b": 12},
         "legend": LEGEND,
@@ -86,30 +86,15 @@ def _layout(picture: Picture) -> Spec:
 
 
 def _changes(mark: Mark, panel: Panel) -> Spec:
-    trace = _trace(mark, panel)
+    trace = TRACES[type(mark)](mark, panel)
     return {key: trace[key] for key in ("type", *CHANGING[type(mark)])}
-
-
-def _trace(mark: Mark, panel: Panel) -> Spec:
-    match mark:
-        case Line():
-            return _line(mark)
-        case Band():
-            return _band(mark)
-        case Dots():
-            return _dots(mark, panel)
-        case Bars():
-            return _bars(mark, panel)
-        case Heat():
-            return _heat(mark, panel)
-    raise TypeError(f"{type(mark).__name__} is not drawn as a trace")
 
 
 def _named(mark: Line | Dots | Bars) -> Spec:
     return {"name": safe(mark.label), "legendgroup": safe(mark.label), "showlegend": mark.in_legend}
 
 
-def _line(mark: Line) -> Spec:
+def _line(mark: Line, _: Panel) -> Spec:
     color = mark.color if mark.opacity == 1 else fade(mark.color, mark.opacity)
     hover = {"hovertemplate": mark.hover} if mark.hover else {"hoverinfo": "skip"}
     return {
@@ -121,7 +106,7 @@ def _line(mark: Line) -> Spec:
     }
 
 
-def _band(mark: Band) -> Spec:
+def _band(mark: Band, _: Panel) -> Spec:
     x, low, high = np.asarray(mark.x), np.asarray(mark.low), np.asarray(mark.high)
     x, y = small(np.concatenate([x, x[::-1]])), small(np.concatenate([high, low[::-1]]))
     name = {"name": safe(f"{mark.label}, spread"), "legendgroup": safe(mark.label), "showlegend": False}
@@ -163,6 +148,10 @@ def _heat(mark: Heat, panel: Panel) -> Spec:
     }
 
 
+Trace = Callable[[Any, Panel], Spec]
+TRACES: dict[type, Trace] = {Line: _line, Band: _band, Dots: _dots, Bars: _bars, Heat: _heat}
+
+
 def _axes(panel: Panel, suffix: str, number: int, picture: Picture) -> Spec:
     height = (1 + GAP) / len(picture.panels) - GAP
     top = 1 - number * (height + GAP)
@@ -199,7 +188,7 @@ def _axis(axis: Axis, room: int) -> Spec:
     if axis.range is not None:
         ends = list(axis.range)
         if axis.kind == "log":
-            spec["tickvals"], ends = log_ticks(*axis.range), np.log10(axis.range).tolist()
+            spec["tickvals"], ends = axis.log_ticks(), np.log10(axis.range).tolist()
         spec["range"] = ends[::-1] if axis.reversed else ends
     elif axis.reversed:
         spec["autorange"] = "reversed"

@@ -8,10 +8,10 @@ from typing import Any
 
 from fedpurin.errors import RunError
 from fedpurin.files import write_with, writing
-from fedpurin.report import draw_matplotlib, draw_plotly
-from fedpurin.report.chart import Chart, Definition, Missing
+from fedpurin.report import draw_plotly
+from fedpurin.report.chart import Control, Missing
 from fedpurin.report.charts import all_charts
-from fedpurin.report.extras import need_matplotlib, need_plotly
+from fedpurin.report.extras import need, need_matplotlib
 from fedpurin.report.marks import Picture
 from fedpurin.report.run_groups import Group, group_runs
 from fedpurin.report.style import matplotlib_style
@@ -28,7 +28,7 @@ def figure(runs: Runs, name: str, **choices: Any) -> Any:
 
     `runs` is a loaded run, a path of a run or comparison directory, or a list of these.
     """
-    need_plotly()
+    need("plotly.graph_objects")
     picture, round = _choose(runs, name, choices)
     drawn = draw_plotly.draw(picture)
     drawn.update_layout(title={"text": draw_plotly.safe(picture.title), "x": 0, "xref": "container"})
@@ -48,6 +48,8 @@ def save_figure(runs: Runs, name: str, path: Path | str, **choices: Any) -> Path
     Whole or not at all, and without dates, so that the same runs give the same file.
     """
     need_matplotlib()
+    from fedpurin.report import draw_matplotlib
+
     out = Path(path)
     suffix = out.suffix.lower()
     if suffix not in UNDATED:
@@ -74,7 +76,9 @@ def as_groups(runs: Runs) -> list[Group]:
 
 def _choose(runs: Runs, name: str, choices: dict[str, Any]) -> tuple[Picture, int | None]:
     """The picture of that name for these choices, and the round asked for."""
-    definition = _definition(name)
+    definition = next((entry for entry in all_charts() if name in entry.names), None)
+    if definition is None:
+        raise RunError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
     chart = definition.build(as_groups(runs))
     if isinstance(chart, Missing):
         raise RunError(f"there is no figure {name!r} of these runs: {chart.reason}")
@@ -83,29 +87,19 @@ def _choose(runs: Runs, name: str, choices: dict[str, Any]) -> tuple[Picture, in
     if unknown:
         has = f"it has {', '.join(allowed)}" if allowed else "it has none"
         raise RunError(f"figure {name!r} has no choice {', '.join(unknown)}; {has}")
-    view = chart.view(
-        **{control.name: _option(name, chart, control.name, choices) for control in chart.controls}
-    )
+    view = chart.view(**{control.name: _option(name, control, choices) for control in chart.controls})
     round = choices.get("round")
     return view.pictures[definition.names.index(name)], None if round is None else int(round)
 
 
-def _definition(name: str) -> Definition:
-    for definition in all_charts():
-        if name in definition.names:
-            return definition
-    raise RunError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
-
-
-def _option(name: str, chart: Chart, control: str, choices: dict[str, Any]) -> str:
+def _option(name: str, control: Control, choices: dict[str, Any]) -> str:
     """The key of the chosen option, which may be named by its key or by its text; else the first."""
-    options = next(entry.options for entry in chart.controls if entry.name == control)
-    asked = choices.get(control, next(iter(options)))
+    options = control.options
+    asked = choices.get(control.name, next(iter(options)))
     by_text = {text: key for key, text in options.items()}
-    key = asked if asked in options else by_text.get(asked)
-    if key is None:
-        raise RunError(f"figure {name!r} has no {control} {asked!r}; choose one of {', '.join(options)}")
-    return str(key)
+    if asked not in options and asked not in by_text:
+        raise RunError(f"figure {name!r} has no {control.name} {asked!r}; choose one of {', '.join(options)}")
+    return str(asked if asked in options else by_text[asked])
 
 
 def _slider(rounds: Sequence[int], active: int) -> dict[str, Any]:

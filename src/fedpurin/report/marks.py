@@ -118,6 +118,19 @@ class Axis:
     named: bool = True  # False: names are left out, for want of room
     visible: bool = True
 
+    def log_ticks(self) -> list[float]:
+        """Round numbers between the ends of a log axis, few enough for a phone."""
+        if self.range is None:
+            return []
+        low, high = self.range
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1,)):
+            marked = [step * 10.0**power for power in powers for step in steps]
+            ticks = [tick for tick in marked if low <= tick <= high]
+            if len(ticks) <= MAX_LOG_TICKS:
+                break
+        return ticks
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -137,15 +150,3 @@ class Picture:
     square: bool = False
     # Round -> what stands for the first marks of the first panel in that round.
     frames: dict[int, list[Mark]] = field(default_factory=dict)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between the ends, few enough for a phone."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1,)):
-        ticks = [
-            step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high
-        ]
-        if len(ticks) <= MAX_LOG_TICKS:
-            break
-    return ticks

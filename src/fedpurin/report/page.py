@@ -13,13 +13,12 @@ from typing import Any
 from fedpurin.errors import RunError
 from fedpurin.files import check_writable, write_atomic, writing
 from fedpurin.report import draw_plotly
-from fedpurin.report.chart import Chart, Control, Missing, View
+from fedpurin.report.chart import Chart, View
 from fedpurin.report.charts import all_charts
-from fedpurin.report.extras import need_jinja, need_plotly
-from fedpurin.report.plotly_theme import template
-from fedpurin.report.run_groups import Group, focus, group_runs, last_name, measured_as
-from fedpurin.report.series import moment_control, moments_of
-from fedpurin.report.style import MOMENT_LABELS, look
+from fedpurin.report.extras import need
+from fedpurin.report.run_groups import Group, Groups, focus, group_runs, last_name, measured_as
+from fedpurin.report.series import moment_control
+from fedpurin.report.style import MOMENT_LABELS, look, plotly_template
 from fedpurin.report.summary import cards, results
 from fedpurin.runs.run import Run, find_runs, load_run
 from fedpurin.runs.same_setting import own_name
@@ -36,18 +35,6 @@ class Section:
     title: str
     chart: Chart
     views: dict[str, View]  # by the keys of the chosen options, joined with |
-
-    @property
-    def first(self) -> View:
-        return next(iter(self.views.values()))
-
-    @property
-    def follows_moment(self) -> bool:
-        return any(control.name == "moment" for control in self.chart.controls)
-
-    @property
-    def own_controls(self) -> list[Control]:
-        return [c for c in self.chart.controls if c.name != "moment" and len(c.options) > 1]
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,9 @@ def write_report(
     started = [run for run in runs if run.rounds > 0]
     if not started:
         raise RunError(f"{runs[0].path} has no finished round yet; wait for the first one")
-    page = build_page(started, [run for run in runs if run.rounds == 0], title, extras, labels)
+    named = labels or {}
+    groups = [replace(g, label=named.get(g.runs[0].path, g.label)) for g in group_runs(started)]
+    page = _page(groups, title or _title(groups), _notices(runs), extras)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, page)
@@ -86,42 +75,31 @@ def write_report(
 
 def check_report(target: Path) -> None:
     """Whether a report could be written there; whoever starts a long run asks before it."""
-    need_plotly(), need_jinja()
+    need("plotly.graph_objects"), need("jinja2")
     check_writable(target)
 
 
-def build_page(
-    runs: Sequence[Run],
-    skipped: Sequence[Run] = (),
-    title: str | None = None,
-    extras: Sequence[Extra] = (),
-    labels: Mapping[Path, str] | None = None,
-) -> str:
-    named = labels or {}
-    groups = [replace(g, label=named.get(g.runs[0].path, g.label)) for g in group_runs(runs)]
-    words = measured_as(groups).words
-    built = [(definition, definition.build(groups)) for definition in all_charts()]
-    sections = [_section(d.id, words(d.title), chart) for d, chart in built if isinstance(chart, Chart)]
-    missing = [
-        (words(d.title), chart.reason) for d, chart in built if isinstance(chart, Missing) and chart.listed
-    ]
-    moments = moments_of(groups)
-    jinja = need_jinja()
-    environment = jinja.Environment(
-        loader=jinja.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        trim_blocks=True,
-    )
+def _page(groups: Groups, title: str, notices: list[str], extras: Sequence[Extra]) -> str:
+    sections, missing = [], []
+    for definition in all_charts():
+        name, chart = measured_as(groups).words(definition.title), definition.build(groups)
+        if isinstance(chart, Chart):
+            sections.append(Section(definition.id, name, chart, _views(chart)))
+        elif chart.listed:
+            missing.append((name, chart.reason))
+    moment = moment_control(groups)
+    jinja = need("jinja2")
+    loader, strict = jinja.FileSystemLoader(TEMPLATES), jinja.StrictUndefined
+    environment = jinja.Environment(loader=loader, autoescape=True, undefined=strict, trim_blocks=True)
     tables = environment.get_template("table.html")
     as_it_is = jinja.utils.markupsafe.Markup  # for what is ours, or escaped already
     page: str = environment.get_template("page.html").render(
-        title=title or _title(groups),
+        title=title,
         subtitle=_subtitle(groups),
-        notices=_notices(runs, skipped),
-        moment=moment_control(moments, groups),
+        notices=notices,
+        moment=moment,
         measure=measured_as(groups).name,
-        summaries=[(m, cards(groups, m), results(groups, m)) for m in moments or ["upload"]],
+        summaries=[(m, cards(groups, m), results(groups, m)) for m in moment.options or ["upload"]],
         last_rounds=last_name(groups),
         validated=any(group.validated for group in groups),
         extras=extras,
@@ -130,38 +108,39 @@ def build_page(
         agains=[_again(group, group is focus(groups)) for group in groups],
         css=as_it_is((TEMPLATES / "page.css").read_text("utf-8")),
         js=as_it_is((TEMPLATES / "page.js").read_text("utf-8")),
-        plotly=as_it_is(need_plotly("offline").get_plotlyjs().replace("</script", "<\\/script")),
+        plotly=as_it_is(need("plotly.offline").get_plotlyjs().replace("</script", "<\\/script")),
         data=as_it_is(_embedded(sections, tables)),
     )
     return page
 
 
-def _section(id: str, title: str, chart: Chart) -> Section:
+def _views(chart: Chart) -> dict[str, View]:
     names = [control.name for control in chart.controls]
-    views = {
+    return {
         "|".join(keys): chart.view(**dict(zip(names, keys, strict=True)))
         for keys in product(*(control.options for control in chart.controls))
     }
-    return Section(id, title, chart, views)
 
 
-def _title(groups: Sequence[Group]) -> str:
+def _title(groups: Groups) -> str:
     if len(groups) == 1:
         return f"{groups[0].label} report"
     every_one_once = len({group.method for group in groups}) == len(groups)
     return f"{len(groups)} methods compared" if every_one_once else "Comparison"
 
 
-def _subtitle(groups: Sequence[Group]) -> str:
+def _subtitle(groups: Groups) -> str:
     runs = [group.runs[0] for group in groups]
     data = dict.fromkeys(own_name(run.setting("data", "dataset", "unknown data"), "data") for run in runs)
     models = dict.fromkeys(own_name(run.setting("model", "name", "unknown model"), "model") for run in runs)
     return " · ".join(", ".join(names) for names in (data, models, [group.label for group in groups]))
 
 
-def _notices(runs: Sequence[Run], skipped: Sequence[Run]) -> list[str]:
+def _notices(runs: Sequence[Run]) -> list[str]:
     lines = []
-    for run in [*(run for run in runs if not run.complete), *skipped]:
+    for run in sorted(runs, key=lambda run: run.rounds == 0):
+        if run.complete and run.rounds:
+            continue
         told = f"{run.rounds} of {run.planned_rounds} rounds, not complete. All figures are of what is there."
         told = told if run.rounds else "no finished round yet, left out."
         lines.append(f"{look(run.method).label}, seed {run.seed}: {told}")
@@ -183,9 +162,9 @@ def _again(group: Group, main: bool) -> dict[str, Any]:
 
 def _embedded(sections: Sequence[Section], tables: Any) -> str:
     """All views as JSON that cannot close its script element."""
-    encoder = need_plotly("utils").PlotlyJSONEncoder
+    encoder = need("plotly.utils").PlotlyJSONEncoder
     data = {
-        "templates": {theme: template(theme) for theme in ("light", "dark")},
+        "templates": {theme: plotly_template(theme) for theme in ("light", "dark")},
         "moments": MOMENT_LABELS,
         "charts": [
             {

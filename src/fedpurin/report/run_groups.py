@@ -9,14 +9,16 @@ import colorsys
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from fedpurin.report.measure import Measure, measure_of
-from fedpurin.report.style import look, table_place
+from fedpurin.report.style import look
 from fedpurin.runs.run import LAST_ROUNDS, MOMENTS, Floats, Run, row_means
 from fedpurin.runs.same_setting import describe_setting, differences, setting_key, setting_of
+from fedpurin.runs.traffic import cumulative_mib
 
 OTHER_DASHES = ("dot", "dash", "dashdot", "longdash")  # for further settings of a method
 
@@ -37,10 +39,6 @@ class Group:
     def rounds(self) -> int:
         return max(run.rounds for run in self.runs)
 
-    @property
-    def seeds(self) -> list[int]:
-        return [run.seed for run in self.runs]
-
     @cached_property
     def task(self) -> dict[str, Any]:
         return task_settings(self.runs[0].config)
@@ -59,14 +57,25 @@ class Group:
 
     def stacked(self, moment: str) -> Floats:
         """[T, clients of all seeds]: every client's accuracy, NaN where it was not measured."""
-        at = self.moment(moment)
-        return np.concatenate([_lengthen(run.accuracy(at), self.rounds) for run in self.runs], axis=1)
+        return self._side_by_side([run.accuracy(self.moment(moment)) for run in self.runs])
 
     def curve(self, moment: str) -> Floats:
-        """[T]: mean over clients, then over the seeds that got this far."""
-        at = self.moment(moment)
-        parts = [_lengthen(run.mean_accuracy(at)[:, None], self.rounds) for run in self.runs]
-        return row_means(np.concatenate(parts, axis=1))
+        """[T]: mean over clients, then over seeds."""
+        return self.over_seeds([run.mean_accuracy(self.moment(moment)) for run in self.runs])
+
+    def traffic(self, moment: str = "merged") -> Floats:
+        """[T]: MiB per client, both ways, until a round is measured at this moment."""
+        return self.over_seeds([cumulative_mib(run, moment) for run in self.runs])
+
+    def over_seeds(self, parts: Iterable[Floats]) -> Floats:
+        """[T]: the mean of what the seeds say of each round; those that stopped early say nothing later."""
+        return row_means(self._side_by_side([part_t[:, None] for part_t in parts]))
+
+    def _side_by_side(self, parts: Iterable[Floats]) -> Floats:
+        """[T, columns of all parts], with NaN below those of a seed that stopped early."""
+        rounds = self.rounds
+        padded = [np.pad(part, ((0, rounds - len(part)), (0, 0)), constant_values=np.nan) for part in parts]
+        return np.concatenate(padded, axis=1)
 
     def last_means(self, moment: str) -> list[float]:
         """One value per seed: the mean of its last measured rounds; empty where nothing was measured."""
@@ -97,6 +106,9 @@ class Group:
         return float(np.mean(recorded)) if recorded else 0.0
 
 
+Groups = Sequence[Group]
+
+
 def measured_as(groups: Iterable[Group]) -> Measure:
     return measure_of(run.config for group in groups for run in group.runs)
 
@@ -106,7 +118,7 @@ def last_window(rounds: int) -> int:
     return min(LAST_ROUNDS, max(1, rounds // 3))
 
 
-def last_name(groups: Sequence[Group]) -> str:
+def last_name(groups: Groups) -> str:
     """The name of the mean of the last rounds: "Last 10"."""
     windows = {group.window for group in groups}
     return f"Last {windows.pop()}" if len(windows) == 1 else "Last rounds"
@@ -116,38 +128,35 @@ def standing_in(run: Run, moment: str) -> str:
     return moment if run.measured(moment) else next((m for m in MOMENTS if run.measured(m)), moment)
 
 
-def _lengthen(values_tn: Floats, rounds: int) -> Floats:
-    missing = rounds - len(values_tn)
-    return np.concatenate([values_tn, np.full((missing, values_tn.shape[1]), np.nan)])
-
-
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of their methods: Separate, FedAvg, ..., FedPURIN; others where they say."""
-    buckets: dict[Hashable, list[Run]] = {}
+    settings: dict[Hashable, list[Run]] = {}
     for run in runs:
-        buckets.setdefault((run.method, setting_key(run.config)), []).append(run)
-    ordered = sorted(buckets.values(), key=lambda bucket: table_place(bucket[0].method))
+        settings.setdefault((run.method, setting_key(run.config)), []).append(run)
+    ordered = sorted(settings.values(), key=lambda seeds: (look(seeds[0].method).order, seeds[0].method))
     groups: list[Group] = []
-    for bucket in ordered:
-        first = bucket[0]
-        siblings = [other[0] for other in ordered if other[0].method == first.method]
-        place = [sibling is first for sibling in siblings].index(True)
-        style = look(first.method)
-        label = style.label + describe_setting(first.config, differences([run.config for run in siblings]))
-        if any(group.label == label for group in groups):
-            label += f" #{place + 1}"
-        groups.append(
-            Group(
-                id=f"g{len(groups)}",
-                method=first.method,
-                label=label,
-                color=_shade(style.color, place),
-                dash=style.dash if place == 0 else OTHER_DASHES[(place - 1) % len(OTHER_DASHES)],
-                marker=style.marker,
-                runs=sorted(bucket, key=lambda run: run.seed),
-            )
-        )
+    for method, found in groupby(ordered, key=lambda seeds: seeds[0].method):
+        style, siblings = look(method), list(found)
+        apart = differences([seeds[0].config for seeds in siblings])
+        for place, seeds in enumerate(siblings):
+            label = style.label + describe_setting(seeds[0].config, apart)
+            if any(group.label == label for group in groups):
+                label += f" #{place + 1}"
+            color, dash = style.color, style.dash
+            if place > 0:
+                color, dash = _shade(color, place), OTHER_DASHES[(place - 1) % len(OTHER_DASHES)]
+            by_seed = sorted(seeds, key=lambda run: run.seed)
+            groups.append(Group(f"g{len(groups)}", method, label, color, dash, style.marker, by_seed))
     return groups
+
+
+def _shade(color: str, place: int) -> str:
+    """Of the method's colour for its further settings: lighter and darker ones."""
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
+    step = (0.14, -0.14, 0.24, -0.22)[(place - 1) % 4]
+    mixed = colorsys.hls_to_rgb(hue, min(max(light + step, 0.2), 0.82), strength)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
 
 
 def task_settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +177,7 @@ def rivals(group: Group, groups: Iterable[Group]) -> list[Group]:
     return [other for other in groups if comparable(group, other)]
 
 
-def tasks(groups: Sequence[Group]) -> list[list[Group]]:
+def tasks(groups: Groups) -> list[list[Group]]:
     """All groups, those of one task together; the task of the report's main group first."""
     left, clusters = focus_first(groups) if groups else [], []
     while left:
@@ -178,7 +187,7 @@ def tasks(groups: Sequence[Group]) -> list[list[Group]]:
     return clusters
 
 
-def task_names(clusters: Sequence[Sequence[Group]]) -> list[str]:
+def task_names(clusters: Sequence[Groups]) -> list[str]:
     """What tells the tasks apart: "alpha 0.1, dataset cifar-10"."""
     configs = [cluster[0].runs[0].config for cluster in clusters]
     names = [name for name in differences(configs) if any(name in task_settings(c) for c in configs)]
@@ -186,23 +195,12 @@ def task_names(clusters: Sequence[Sequence[Group]]) -> list[str]:
     return [text or f"setting {i + 1}" for i, text in enumerate(told)]
 
 
-def _shade(color: str, place: int) -> str:
-    """The method's colour for its first setting, then lighter and darker ones."""
-    if place == 0:
-        return color
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
-    step = (0.14, -0.14, 0.24, -0.22)[(place - 1) % 4]
-    mixed = colorsys.hls_to_rgb(hue, min(max(light + step, 0.2), 0.82), strength)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
-
-
-def focus(groups: Sequence[Group]) -> Group:
+def focus(groups: Groups) -> Group:
     """The group the report speaks about first: FedPURIN where it is there, else the last in order."""
-    return next((group for group in groups if group.method == "fedpurin"), groups[-1])
+    return find(groups, "fedpurin") or groups[-1]
 
 
-def focus_first(groups: Sequence[Group]) -> list[Group]:
+def focus_first(groups: Groups) -> list[Group]:
     centre = focus(groups)
     return sorted(groups, key=lambda group: group is not centre)
 

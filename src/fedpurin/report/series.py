@@ -5,23 +5,22 @@ Shapes: T rounds, N clients, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.report.chart import Control
+from fedpurin.report.chart import Chart, Control, View
 from fedpurin.report.marks import Axis, Line, Numbers
-from fedpurin.report.run_groups import Group, comparable, last_window, measured_as, standing_in
+from fedpurin.report.run_groups import Group, Groups, comparable, last_window, measured_as, standing_in
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.runs.run import MIB, SECTIONS, Floats, Run
-from fedpurin.runs.traffic import cumulative_mib
 
-FEW_ROUNDS = 30  # up to so many, the points of a line are marked
 NO_ACCURACY = "no accuracy was recorded (metrics were switched off)"
 NOTHING_SENT = "nothing was sent in these runs: without messages there is no traffic to show"
-Gain = tuple[Floats, Floats, NDArray[np.int64], NDArray[np.int64]]
+MAX_NAME = 26  # letters of a layer's name
 
 
 def paper_like(run: Run) -> bool:
@@ -30,16 +29,24 @@ def paper_like(run: Run) -> bool:
     return data in ("fashion-mnist", "cifar-10", "cifar-100") and model in ("resnet8", "resnet10")
 
 
-def moments_of(groups: Sequence[Group]) -> list[str]:
+def moments_of(groups: Groups) -> list[str]:
     """The moments that were measured, the default first: the paper's in its experiments, else `trained`."""
     runs = [run for group in groups for run in group.runs]
     order = ("upload", "merged", "trained") if all(map(paper_like, runs)) else ("trained", "upload", "merged")
     return [moment for moment in order if any(run.measured(moment) for run in runs)]
 
 
-def moment_control(moments: Sequence[str], groups: Sequence[Group]) -> Control:
+def moment_control(groups: Groups) -> Control:
+    """Without an option where nothing was measured."""
     label = measured_as(groups).words("Accuracy")
-    return Control("moment", label, {moment: MOMENT_LABELS[moment] for moment in moments})
+    return Control("moment", label, {moment: MOMENT_LABELS[moment] for moment in moments_of(groups)})
+
+
+def one_at_a_time(groups: Groups, view: Callable[[Group], View], note: str) -> Chart:
+    """A chart of one group, with the choice of the group above it."""
+    by_id = {group.id: group for group in groups}
+    names = {group.id: group.label for group in groups}
+    return Chart(lambda method: view(by_id[method]), [Control("method", "Method", names)], note)
 
 
 def group_line(group: Group, x: Numbers, y: Numbers, hover: str, custom: Numbers | None = None) -> Line:
@@ -51,8 +58,9 @@ def round_axis(rounds: int, title: str = "round", *, grid: bool = True) -> Axis:
     return Axis(title, kind="count", few=rounds <= 12, grid=grid)
 
 
-def method_control(groups: Sequence[Group]) -> Control:
-    return Control("method", "Method", {group.id: group.label for group in groups})
+def measure_axis(groups: Groups, title: str = "mean accuracy over clients") -> Axis:
+    measure = measured_as(groups)
+    return Axis(measure.words(title), kind="share" if measure.share else "number")
 
 
 @dataclass(frozen=True)
@@ -60,30 +68,30 @@ class Gains:
     """Gain of one group's clients over the same clients in Separate; of a share, in percentage points."""
 
     group: Group
-    gain_n: Floats
     own_n: Floats  # the measure with the method
     alone_n: Floats  # and in Separate
     client_n: NDArray[np.int64]
     seed_n: NDArray[np.int64]
+
+    @cached_property
+    def gain_n(self) -> Floats:
+        return measured_as([self.group]).scale * (self.own_n - self.alone_n)
 
     @property
     def hurt(self) -> int:
         return int((self.gain_n < 0).sum())
 
 
-def gains(groups: Sequence[Group], moment: str) -> list[Gains]:
+def gains(groups: Groups, moment: str) -> list[Gains]:
     """One entry for each group that can be compared with a Separate run of the same task and clients."""
     alone = [group for group in groups if group.method == "separate"]
     rows = []
     for group in (group for group in groups if group.method != "separate"):
         others = [run for rival in alone if comparable(group, rival) for run in rival.runs]
         pairs = [(run, other) for run in group.runs for other in others if _same_clients(run, other)]
-        parts = [part for run, other in pairs if (part := _gain(run, other, moment)) is not None]
+        parts = [part for run, other in pairs if len((part := _both(run, other, moment))[0])]
         if parts:
-            own, without, client, seed = (np.concatenate(column) for column in zip(*parts, strict=True))
-            rows.append(
-                Gains(group, measured_as([group]).scale * (own - without), own, without, client, seed)
-            )
+            rows.append(Gains(group, *(np.concatenate(column) for column in zip(*parts, strict=True))))
     return rows
 
 
@@ -93,31 +101,19 @@ def _same_clients(run: Run, other: Run) -> bool:
     return (run.seed, run.config.get("data")) == (other.seed, other.config.get("data"))
 
 
-def _gain(run: Run, other: Run, moment: str) -> Gain | None:
+def _both(run: Run, other: Run, moment: str) -> tuple[NDArray[np.generic], ...]:
+    """What the clients have that were measured in both: here, in the other; who they are; the seed."""
     own = run.client_accuracy(moment, last_window(run.rounds))
     alone = other.client_accuracy(standing_in(other, moment), last_window(other.rounds))
     ids = np.flatnonzero(~np.isnan(own) & ~np.isnan(alone))
-    return (own[ids], alone[ids], ids, np.full(len(ids), run.seed)) if len(ids) else None
+    return own[ids], alone[ids], ids, np.full(len(ids), run.seed)
 
 
-def group_mib(group: Group, moment: str = "merged") -> Floats:
-    """[T]: mean over the seeds; seeds that stopped early are left out of later rounds."""
-    table = np.full((len(group.runs), group.rounds), np.nan)
-    for row, run in zip(table, group.runs, strict=True):
-        row[: run.rounds] = cumulative_mib(run, moment)
-    return np.asarray(np.nanmean(table, axis=0))
+def bytes_per_round(group: Group, direction: str) -> tuple[Floats, Floats]:
+    """MiB per message, by round: [sections, T] in the order of SECTIONS, and by the paper's rule [T].
 
-
-@dataclass(frozen=True)
-class Bytes:
-    """MiB per message, by round: [sections, T] in the order of SECTIONS, and the paper's rule [T]."""
-
-    sections_st: Floats
-    paper_t: Floats
-
-
-def bytes_per_round(group: Group, direction: str) -> Bytes:
-    """Mean over the clients that sent or received in each round, and over seeds."""
+    Mean over the clients that sent or received in each round, and over seeds.
+    """
     sums = np.zeros((len(SECTIONS) + 2, group.rounds))  # the sections, the paper's rule, the messages
     for run in group.runs:
         ledger = run.ledger
@@ -125,7 +121,7 @@ def bytes_per_round(group: Group, direction: str) -> Bytes:
         for row, values_m in zip(sums, columns, strict=True):
             row[: run.rounds] += ledger.per_round(direction, values_m, run.rounds)[1:]
     means = sums[:-1] / (np.maximum(sums[-1], 1) * MIB)
-    return Bytes(means[:-1], means[-1])
+    return means[:-1], means[-1]
 
 
 def mean_bytes(group: Group, direction: str) -> tuple[Floats, float]:
@@ -152,9 +148,6 @@ def evenly_spaced(values: list[int], limit: int) -> list[int]:
         return values
     places = np.linspace(0, len(values) - 1, limit).round().astype(int)
     return [values[i] for i in dict.fromkeys(places.tolist())]
-
-
-MAX_NAME = 26
 
 
 def short_names(names: list[str]) -> list[str]:

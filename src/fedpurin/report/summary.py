@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedpurin.report.chart import Column, Row, Table
-from fedpurin.report.measure import Measure
-from fedpurin.report.run_groups import Group, find, focus, last_name, measured_as, rivals, tasks
+from fedpurin.report.measure import Measure, duration, mib
+from fedpurin.report.run_groups import Group, Groups, find, focus, last_name, measured_as, rivals, tasks
 from fedpurin.report.series import gains
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import duration, mib
 from fedpurin.runs.same_setting import own_name, setting_of
 
 
@@ -29,20 +27,20 @@ VALIDATED = (
     "the final models: each client's best after training by its own validation samples; "
     "their accuracy on the test samples"
 )
+LAST = "mean of the last ten rounds, or of the last third of a short run"
 
 
-def cards(groups: Sequence[Group], moment: str) -> list[Card]:
+def cards(groups: Groups, moment: str) -> list[Card]:
     return [_setting_card(groups), *_accuracy_cards(groups, moment), _cost_card(groups)]
 
 
-def _setting_card(groups: Sequence[Group]) -> Card:
+def _setting_card(groups: Groups) -> Card:
     runs = [run for group in groups for run in group.runs]
     seeds = len({run.seed for run in runs})
     data = sorted({_data(run.config) for run in runs})
-    text = f"{_span([run.planned_rounds for run in runs])} rounds, "
-    text += (data[0] if len(data) == 1 else f"{len(data)} settings") + (
-        f", {seeds} seeds" if seeds > 1 else ""
-    )
+    text = f"{_span([run.planned_rounds for run in runs])} rounds"
+    text += f", {data[0] if len(data) == 1 else f'{len(data)} settings'}"
+    text += f", {seeds} seeds" if seeds > 1 else ""
     return Card("Federation", f"{_span([run.clients for run in runs])} clients", text)
 
 
@@ -58,31 +56,30 @@ def _span(values: list[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _accuracy_cards(groups: Sequence[Group], moment: str) -> list[Card]:
+def _accuracy_cards(groups: Groups, moment: str) -> list[Card]:
+    measure = measured_as(groups)
     measured = [group for group in groups if not np.isnan(group.last_mean(moment))]
     if not measured:
-        return [Card(measured_as(groups).words("Accuracy"), "not measured", "metrics were switched off")]
+        return [Card(measure.words("Accuracy"), "not measured", "metrics were switched off")]
     centre = focus(measured)
-    measure = measured_as(groups)
-    best = measure.text(_mean(centre.summary(moment, "best")))
     rounds = f"mean of the last {centre.window} rounds" if centre.window > 1 else "the last round"
-    shown = measure.text(centre.last_mean(moment))
+    best = measure.text(_mean(centre.summary(moment, "best")))
     explanation = f"{rounds}; best {best}, picked on test data"
     if centre.validated:
         explanation += f"; {measure.text(_mean(centre.validated))} by validation"
-    shown_cards = [Card(f"{centre.label}, {MOMENT_LABELS[moment]}", shown, explanation)]
+    own = measure.text(centre.last_mean(moment))
+    found = [Card(f"{centre.label}, {MOMENT_LABELS[moment]}", own, explanation)]
     top = max(rivals(centre, measured), key=lambda group: group.last_mean(moment))
     if top is not centre:
-        shown_cards.append(Card("Highest", measure.text(top.last_mean(moment)), f"{top.label}, {rounds}"))
-    row = next((row for row in gains(groups, moment) if row.group is centre), None)
-    if row is not None:
+        found.append(Card("Highest", measure.text(top.last_mean(moment)), f"{top.label}, {rounds}"))
+    for row in (row for row in gains(groups, moment) if row.group is centre):
         people = f"{len(row.gain_n) - row.hurt} of {len(row.gain_n)} clients gain or stay, {row.hurt} lose"
         gain = measure.gain(float(row.gain_n.mean()))
-        shown_cards.append(Card(f"{centre.label} against Separate", gain, people))
-    return shown_cards
+        found.append(Card(f"{centre.label} against Separate", gain, people))
+    return found
 
 
-def _cost_card(groups: Sequence[Group]) -> Card:
+def _cost_card(groups: Groups) -> Card:
     centre = focus(groups)
     both = centre.mib("up") + centre.mib("down")
     text = f"{mib(centre.mib('up'))} up, {mib(centre.mib('down'))} down"
@@ -93,22 +90,17 @@ def _cost_card(groups: Sequence[Group]) -> Card:
     return Card(f"{centre.label}, per client and round", mib(both), text)
 
 
-def results(groups: Sequence[Group], moment: str) -> Table:
+def results(groups: Groups, moment: str) -> Table:
     measure = measured_as(groups)
+    points = ", percentage points" if measure.share else ""
     columns = [
         Column("best", "Best *", "highest round mean; picked on test data"),
         Column("best_round", "in round", "the round of the best"),
         Column("validated", "By validation", measure.words(VALIDATED)),
         Column("last", "Last", "mean over clients in the last round"),
-        Column(
-            "last_rounds",
-            last_name(groups),
-            "mean of the last ten rounds, or of the last third of a short run",
-        ),
+        Column("last_rounds", last_name(groups), LAST),
         Column("worst_client", "Worst client", measure.words("lowest client accuracy in the last round")),
-        Column(
-            "gain", "vs. Separate", "mean gain of a client" + (", percentage points" if measure.share else "")
-        ),
+        Column("gain", "vs. Separate", "mean gain of a client" + points),
         Column("hurt", "Hurt", "clients that do better alone"),
         Column("up", "MiB ↑", "up, per client and round, every byte"),
         Column("down", "MiB ↓", "down, per client and round, every byte"),
@@ -126,12 +118,11 @@ def results(groups: Sequence[Group], moment: str) -> Table:
     caption = measure.words(f"Accuracy {MOMENT_LABELS[moment]}") + (", in percent" if measure.share else "")
     if max(counts) > 1:
         caption += f"; mean ± standard deviation over {counts.pop() if len(counts) == 1 else 'the'} seeds"
-    return Table(
-        caption, [column for column in columns if any(row.cells.get(column.key) for row in rows)], rows
-    )
+    filled = [column for column in columns if any(row.cells.get(column.key) for row in rows)]
+    return Table(caption, filled, rows)
 
 
-def _label(group: Group, groups: Sequence[Group]) -> str:
+def _label(group: Group, groups: Groups) -> str:
     label = group.label
     if not all(run.complete for run in group.runs):
         label += f" (stopped at round {min(run.rounds for run in group.runs if not run.complete)})"
@@ -140,13 +131,12 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
     return label
 
 
-def _cells(group: Group, groups: Sequence[Group], moment: str) -> dict[str, str]:
+def _cells(group: Group, groups: Groups, moment: str) -> dict[str, str]:
     measure = measured_as([group])
     cells = {key: _spread(_values(group, moment, key), measure) for key in RANKED}
     rounds = group.summary(moment, "best_round")
     cells["best_round"] = str(int(rounds[0])) if len(rounds) == 1 else ""
-    gain = next((entry for entry in gains(groups, moment) if entry.group is group), None)
-    if gain is not None:
+    for gain in (row for row in gains(groups, moment) if row.group is group):
         cells["gain"] = f"{gain.gain_n.mean():+.{1 if measure.share else 3}f}".replace("-", "−")
         cells["hurt"] = f"{gain.hurt} of {len(gain.gain_n)}"
     for key in ("up", "down", "up_paper", "down_paper"):
@@ -170,11 +160,11 @@ def _spread(values: list[float], measure: Measure) -> str:
     return text + (f" ± {measure.cell(float(np.std(values, ddof=1)))}" if len(values) > 1 else "")
 
 
-def _top(cluster: Sequence[Group], moment: str, key: str) -> str | None:
+def _top(cluster: Groups, moment: str, key: str) -> str | None:
     """The group with the highest value; none where there is nothing to compare."""
     means = {group.id: _mean(values) for group in cluster if (values := _values(group, moment, key))}
     return max(means, key=lambda id: means[id]) if len(cluster) > 1 and means else None
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: list[float]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedpurin.errors import RunError
-from fedpurin.report.measure import Measure, measure_of
+from fedpurin.report.measure import Measure, duration, measure_of, mib
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.report.units import duration, mib
 from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.reading import measurements
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
@@ -58,11 +57,10 @@ class Tail:
 class Progress:
     """What the run has told so far."""
 
-    path: Path
     method: str
     planned: int
     clients: int
-    measure: Measure = Measure("accuracy", share=True)
+    measure: Measure
     rounds: int = 0
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -81,13 +79,14 @@ class Progress:
             curve = self.curves.setdefault(moment, {})
             curve |= {t: sum(shared) / len(shared) for t, shared in values.items()}
 
-    def latest(self, moment: str) -> float | None:
-        curve = self.curves.get(moment)
-        return curve[max(curve)] if curve else None
+    def pace(self) -> float | None:
+        """Seconds of one of the last rounds."""
+        recent = self.seconds[-5:]
+        return sum(recent) / len(recent) if recent else None
 
     def seconds_left(self) -> float | None:
-        recent = self.seconds[-5:]
-        return sum(recent) / len(recent) * (self.planned - self.rounds) if recent else None
+        pace = self.pace()
+        return None if pace is None else pace * (self.planned - self.rounds)
 
     def mib_per_client(self) -> float:
         return self.sent / MIB / max(self.clients, 1)
@@ -95,11 +94,9 @@ class Progress:
     def line(self) -> str:
         """One line for logs and pipes."""
         parts = [f"round {self.rounds}/{self.planned}"]
-        parts += [
-            f"{MOMENT_LABELS[moment]} {self.measure.text(value)}"
-            for moment in ("upload", "merged")
-            if (value := self.latest(moment)) is not None
-        ]
+        for moment in ("upload", "merged"):
+            if curve := self.curves.get(moment):
+                parts.append(f"{MOMENT_LABELS[moment]} {self.measure.text(curve[max(curve)])}")
         parts.append(f"{mib(self.mib_per_client())} per client")
         left = self.seconds_left()
         if left:
@@ -107,9 +104,9 @@ class Progress:
         return ", ".join(parts)
 
 
-def sparkline(values: list[float], width: int = SPARK_WIDTH) -> str:
+def sparkline(values: list[float]) -> str:
     """A curve in one line of text; the most recent values when there are more than fit."""
-    shown = values[-width:]
+    shown = values[-SPARK_WIDTH:]
     if not shown:
         return ""
     low, high = min(shown), max(shown)
@@ -128,15 +125,18 @@ def watch(
     """Show a run's progress until its result.json appears. Ctrl-C ends the watching, not the run."""
     path = Path(run_dir)
     follower = Follower(path, clock)
+    steps = _steps(follower, follow, wait)
     try:
         if console.is_terminal:
             with Live(follower.panel(), console=console, auto_refresh=False) as live:
-                while not follower.step() and follow:
+                for _ in steps:
                     live.update(follower.panel(), refresh=True)
-                    wait(POLL_SECONDS)
-                live.update(follower.panel(), refresh=True)
         else:
-            _print_lines(follower, console, follow, wait)
+            shown = -1
+            for _ in steps:
+                if follower.progress.rounds != shown:
+                    shown = follower.progress.rounds
+                    console.print(follower.progress.line(), highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print(f"No longer watching {path}; the run itself goes on.", highlight=False)
         return
@@ -144,16 +144,12 @@ def watch(
         console.print(f"Complete: {path}", highlight=False, soft_wrap=True)
 
 
-def _print_lines(follower: Follower, console: Console, follow: bool, wait: Callable[[float], None]) -> None:
-    shown = -1
-    while True:
-        done = follower.step()
-        if follower.progress.rounds != shown:
-            shown = follower.progress.rounds
-            console.print(follower.progress.line(), highlight=False, soft_wrap=True)
-        if done or not follow:
-            return
+def _steps(follower: Follower, follow: bool, wait: Callable[[float], None]) -> Iterator[None]:
+    """One after each look at the run, until it is complete."""
+    while not follower.step() and follow:
+        yield
         wait(POLL_SECONDS)
+    yield
 
 
 class Follower:
@@ -169,13 +165,8 @@ class Follower:
         run = config.get("run", {})
         if not isinstance(run, dict):
             raise RunError(f"{self.path / 'config.toml'} has no section [run]")
-        self.progress = Progress(
-            self.path,
-            str(run.get("method", "run")),
-            int(run.get("rounds", 0)),
-            int(run.get("clients", 0)),
-            measure_of([config]),
-        )
+        rounds, clients = int(run.get("rounds", 0)), int(run.get("clients", 0))
+        self.progress = Progress(str(run.get("method", "run")), rounds, clients, measure_of([config]))
         self.metrics, self.ledger = Tail(self.path / "metrics.jsonl"), Tail(self.path / "ledger.jsonl")
         self.heard = self.clock()
 
@@ -220,6 +211,6 @@ class Follower:
         return table
 
     def _quiet(self) -> bool:
-        recent = self.progress.seconds[-5:]
-        usual = max(sum(recent) / len(recent), POLL_SECONDS) if recent else 60.0
+        pace = self.progress.pace()
+        usual = 60.0 if pace is None else max(pace, POLL_SECONDS)
         return not self.done and self.clock() - self.heard > QUIET_FACTOR * usual

@@ -1,33 +1,24 @@
-"""Tables of accuracy: main table, score terms, paired differences, windows, options, value types."""
+"""Tables of accuracy: main table, paired differences, windows, options, value types, batch norm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedpurin.reproduce.markup import Entry, Item, MarkupTable, rank_columns
 from fedpurin.reproduce.recipes import Recipe, Variant
-from fedpurin.reproduce.result_store import Record
-from fedpurin.reproduce.source import (
-    INTERVAL,
-    Source,
-    best_entry,
-    column_label,
-    gap_text,
-    noise_note,
-    scale_text,
-    seeds_text,
-    spread,
-)
-from fedpurin.reproduce.stats import LAST, best_window, paired, paired_best
+from fedpurin.reproduce.result_store import ACCURACY_UNIT, Record
+from fedpurin.reproduce.source import INTERVAL, Source, column_label, gap_text, scale_text, spread
+from fedpurin.reproduce.stats import LAST, best_window, by_setting, difference, noise, paired, paired_best
+from fedpurin.runs.same_setting import labels
 
 MOMENTS = {"upload": "as uploaded", "trained": "after training", "merged": "after merging"}
 
 
-def accuracy_table(source: Source, recipe: Recipe, kind: str) -> MarkupTable:
-    """Rows of a recipe over its columns; `kind` names the paper's table, "" where it has none."""
-    columns, rows = recipe.columns(source.request), []
+def accuracy_table(source: Source, recipe: Recipe) -> MarkupTable:
+    """Rows of a recipe over its columns, beside the paper's where it has them."""
+    columns, rows, kind = recipe.columns(source.request), [], recipe.published
     seen: list[Record] = []
     for row in recipe.chosen_rows(source.request):
         items: list[Item] = [row.label]
@@ -43,7 +34,8 @@ def accuracy_table(source: Source, recipe: Recipe, kind: str) -> MarkupTable:
     text += " (the best round is picked on test data, as in the paper)"
     if any(e.paper is not None for e in entries):
         text += "; in brackets the paper's value and our difference from it"
-    notes = [f"{text}. Seeds: {seeds_text(seen)}. {scale_text(source, recipe)}"]
+    seeds = ", ".join(str(s) for s in sorted({r.config.run.seed for r in seen})) or "none"
+    notes = [f"{text}. Seeds: {seeds}. {scale_text(source, recipe)}"]
     if any(e.note for e in entries):
         notes.append("† unfinished: best of the rounds so far, not ranked.")
     header = ["", *(column_label(column) for column in columns)]
@@ -87,106 +79,108 @@ def windows_table(source: Source, recipe: Recipe) -> MarkupTable:
                 continue
             items: list[Item] = [f"{column_label(column)}: {row.label}"]
             for moment in ("trained", "upload"):
-                windows = [best_window(r, moment) for r in records]
-                items.append(spread([r.mean(moment, slice(-LAST, None)) for r in records], records))
-                items.append(
-                    spread([r.mean(moment, w) for r, w in zip(records, windows, strict=True)], records)
-                )
-                items.append(", ".join(f"{w.start + 1}-{w.stop}" for w in windows))
-            gap = None if row.id == own.id else paired_best(ours, records, "trained")
-            items.append("reference" if row.id == own.id else gap_text(gap))
+                best = [best_window(r, moment) for r in records]
+                for windows in ([slice(-LAST, None)] * len(records), best):
+                    means = [r.mean(moment, w) for r, w in zip(records, windows, strict=True)]
+                    items.append(spread(means, records))
+                items.append(", ".join(f"{w.start + 1}-{w.stop}" for w in best))
+            is_own = row.id == own.id
+            items.append("reference" if is_own else gap_text(paired_best(ours, records, "trained")))
             rows.append(items)
-    header = [
-        "",
-        "after training: last ten",
-        "best ten",
-        "rounds",
-        "as uploaded: last ten",
-        "best ten",
-        "rounds",
-    ]
+    header = ["", "after training: last ten", "best ten", "rounds"]
+    header += ["as uploaded: last ten", "best ten", "rounds", "FedPURIN − this, best tens"]
     notes = [
         "Mean accuracy over clients and ten rounds, percent: the last ten, and each run's own best ten "
         "consecutive ones (picked on test data). Last column: FedPURIN's best ten minus the other's, "
         f"after training, percentage points; {INTERVAL}. {scale_text(source, recipe)}"
     ]
-    return MarkupTable(
-        "Windows of ten rounds.", [*header, "FedPURIN − this, best tens"], rank_columns(rows), notes
-    )
+    return MarkupTable("Windows of ten rounds.", header, rank_columns(rows), notes)
 
 
 def options_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Controls and switches: accuracy at each moment, KiB, kept share, difference from the first row."""
     column, first = recipe.columns(source.request)[0], recipe.rows[0]
-    seen: list[Record] = []
+    base, seen = source.records(recipe, first, column), []
 
     def items(row: Variant, records: list[Record]) -> list[Item]:
         seen.extend(records)
+        best = [best_entry(records, None, moment) for moment in MOMENTS]
+        gaps = gaps_from(base, records, tuple(MOMENTS), LAST) if row is not first else ["reference"] * 3
         kib = [Entry(1024 * mean_mib(records, way)) for way in ("up", "down")]
         kept = float(np.mean([kept_share(record) for record in records]))
-        best: list[Item] = [best_entry(records, None, moment) for moment in MOMENTS]
-        gaps = gaps_from(source, recipe, row, first, ("upload", "trained", "merged"), LAST)
         return [*best, *gaps, *kib, f"{100 * kept:.1f} %", str(len(records))]
 
     header = [*MOMENTS.values(), *(f"difference, {name}" for name in MOMENTS.values())]
     header += ["KiB up", "KiB down", "kept", "seeds"]
-    table = row_table(source, recipe, "Options of FedPURIN.", header, items)
-    table.notes[:] = [
+    rows = rows_or_dashes(source, recipe, header, items)
+    notes = [
         f"{column_label(column)}. Accuracy: best round, percent. Difference from the row "
         f"“{first.label.strip('`')}”: points over the same clients, last ten rounds (at most half); "
         f"{INTERVAL}. KiB per client and round as sent. " + scale_text(source, recipe),
         noise_note(source, seen),
     ]
-    return table
+    return MarkupTable("Options of FedPURIN.", ["", *header], rows, notes)
 
 
 def values_table(source: Source, recipe: Recipe) -> MarkupTable:
     """What smaller values on the wire cost in accuracy and save in bytes."""
-    last, column = 5, recipe.columns(source.request)[0]
-    dense = source.records(recipe, recipe.row("fedavg-float32"), column)
+    last, column, moments = 5, recipe.columns(source.request)[0], ("upload", "merged")
+    bases = {name: recipe.row(f"{name}-float32") for name in ("fedpurin", "fedavg")}
+    usual = {name: source.records(recipe, base, column) for name, base in bases.items()}
 
     def items(row: Variant, records: list[Record]) -> list[Item]:
         up, down = (mean_mib(records, way) for way in ("up", "down"))
-        window, moments = slice(-last, None), ("upload", "merged")
-        means = [Entry(float(np.mean([r.mean(m, window) for r in records]))) for m in moments]
-        gaps = gaps_from(source, recipe, row, recipe.row(f"{row.method}-float32"), moments, last)
-        share = f"{100 * up / mean_mib(dense, 'up'):.1f} %" if dense else "-"
+        means = [Entry(float(np.mean([r.mean(m, slice(-last, None)) for r in records]))) for m in moments]
+        changed = row is not bases[row.method]
+        gaps = gaps_from(usual[row.method], records, moments, last) if changed else ["reference"] * 2
+        share = f"{100 * up / mean_mib(usual['fedavg'], 'up'):.1f} %" if usual["fedavg"] else "-"
         return [*means, *gaps, Entry(up), Entry(down), share]
 
     header = ["as uploaded", "after merging", "difference, as uploaded", "difference, after merging"]
     header += ["MiB up", "MiB down", "up, of FedAvg's float32"]
-    table = row_table(source, recipe, "Types of values on the wire.", header, items)
-    table.notes[:] = [
+    rows = rows_or_dashes(source, recipe, header, items)
+    notes = [
         f"{column_label(column)}. Accuracy in percent, mean over clients and the last {last} rounds. "
         "Difference from float32 of the same method: percentage points over the same clients and rounds; "
         f"{INTERVAL}. MiB per client and round as sent. " + scale_text(source, recipe)
     ]
-    return table
+    return MarkupTable("Types of values on the wire.", ["", *header], rows, notes)
 
 
-def row_table(
-    source: Source,
-    recipe: Recipe,
-    title: str,
-    header: list[str],
-    items: Callable[[Variant, list[Record]], list[Item]],
-) -> MarkupTable:
+def rows_or_dashes(
+    source: Source, recipe: Recipe, header: list[str], items: Callable[[Variant, list[Record]], list[Item]]
+) -> list[list[Item]]:
     """A row for each of the recipe's over its first column; dashes where the store has nothing."""
     rows: list[list[Item]] = []
     for row in recipe.chosen_rows(source.request):
         records = source.records(recipe, row, recipe.columns(source.request)[0])
         rows.append([row.label, *(items(row, records) if records else ["-"] * len(header))])
-    return MarkupTable(title, ["", *header], rows, [])
+    return rows
 
 
-def gaps_from(
-    source: Source, recipe: Recipe, row: Variant, base: Variant, moments: tuple[str, ...], last: int
-) -> list[Item]:
-    column = recipe.columns(source.request)[0]
-    if row is base:
-        return ["reference"] * len(moments)
-    ours, theirs = (source.records(recipe, each, column) for each in (row, base))
-    return [gap_text(paired(ours, theirs, moment, last)) for moment in moments]
+def gaps_from(base: list[Record], records: list[Record], moments: Sequence[str], last: int) -> list[str]:
+    return [gap_text(paired(records, base, moment, last)) for moment in moments]
+
+
+def norms_table(source: Source) -> MarkupTable:
+    """Final models with the batch-norm statistics they had and with new ones; see norms_record."""
+    settings = by_setting(Record(line) for line in source.lines("norms"))
+    settings.sort(key=lambda records: (records[0].column, records[0].config.run.method))
+    configs = [records[0].line["config"] for records in settings]
+    named = labels(configs, hidden=("data.dataset", "data.alpha"))
+    rows: list[list[Item]] = []
+    for label, records in zip(named, settings, strict=True):
+        lines = [record.line["accuracy"] for record in records]
+        shares = [{k: np.array(v) / ACCURACY_UNIT * 100 for k, v in line.items()} for line in lines]
+        gap = difference([s["settled"] - s["merged"] for s in shares], records[0].config.run.rounds)
+        means = [spread([float(s[name].mean()) for s in shares], []) for name in ("merged", "settled")]
+        rows.append([f"{column_label(records[0].column)}: {label}", *means, gap_text(gap), str(len(lines))])
+    header = ["", "after the last merge", "with new batch-norm statistics", "difference", "seeds"]
+    notes = [
+        "Final models of finished runs, accuracy in percent; statistics estimated anew over each client's "
+        f"own training samples, no weight changed. Difference: percentage points, {INTERVAL}."
+    ]
+    return MarkupTable("Merged models and batch norm.", header, rows, notes)
 
 
 def mean_mib(records: list[Record], way: str) -> float:
@@ -198,3 +192,19 @@ def kept_share(record: Record) -> float:
     d = record.line["exchanged"]
     values = np.array(record.line["bytes"]["up_paper"], dtype=np.float64) - -(-d // 8)
     return float(values.mean() / 4 / d)
+
+
+def best_entry(records: list[Record], paper: float | None = None, moment: str = "upload") -> Item:
+    """Mean and deviation over seeds of the best round; unfinished runs say how far they came."""
+    return spread([record.best(moment) for record in records], records, paper)
+
+
+def noise_note(source: Source, records: list[Record]) -> str:
+    """How far two runs of one configuration lie apart, from the replicates of these records."""
+    texts = [
+        f"{record.config.run.method} with another {what}: {gap.text()}"
+        for record in records
+        for what, gap in noise(record, source.store.records())
+    ]
+    said = "; ".join(dict.fromkeys(texts))
+    return f"Size of noise (replicates, last ten rounds, after training): {said or 'no replicate here yet'}."

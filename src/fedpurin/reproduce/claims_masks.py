@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpurin.reproduce.claim import Claim, undecided
+from fedpurin.reproduce.claim import NOTHING, Claim
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import PAPER_SETS, option, trains_as_published
-from fedpurin.reproduce.source import Source, column_label, describe_line, record_column
+from fedpurin.reproduce.source import Source, column_label, describe_line
 from fedpurin.runs.same_setting import config_of, setting_of
 
 ENOUGH = 5  # rounds after beta that can show a movement
@@ -29,7 +29,7 @@ def mask_claims(source: Source) -> list[Claim]:
         _layers_agree(source),
         _lock_in(source),
         _uniform_ends(source),
-        _cheap(source, "Scoring costs little beside training", "mask", 0.0),
+        _cheap(source, "Scoring costs little beside training", "mask"),
         _cheap(source, "The quadratic term costs little beside training", "mask_hessian", "mask"),
     ]
 
@@ -46,7 +46,7 @@ def _support_moves(source: Source) -> Claim:
         if r.config.run.method == "fedpurin" and r.beta is not None and r.done > r.beta and _standard(r)
     ]
     if not records:
-        return undecided(text, "a run that goes on after beta")
+        return Claim(text, "a run that goes on after beta")
     record = max(records, key=_weight)
     same = [r for r in records if r.setting == record.setting]
     moves = [_outside(r) for r in same]
@@ -56,12 +56,11 @@ def _support_moves(source: Source) -> Claim:
         for r, (before, after) in zip(same, moves, strict=True)
     )
     long_enough = record.done - (record.beta or 0) >= ENOUGH and trains_as_published(record.config)
-    needs = (
-        _missing_seeds({r.config.run.seed for r in same})
-        if long_enough
-        else "a longer run of the paper's setting"
-    )
-    return Claim.of(text, figure, all(after < before for before, after in moves), needs, _where(record))
+    seeds = {r.config.run.seed for r in same}
+    needs = _missing_seeds(seeds) if long_enough else "a longer run of the paper's setting"
+    c = record.config
+    scale = f"{column_label(record.column)}, {c.model.name}, T = {c.run.rounds}"
+    return Claim(text, needs, figure, scale, all(after < before for before, after in moves))
 
 
 def _weight(r: Record) -> tuple[bool, int, int, float]:
@@ -79,11 +78,6 @@ def _outside(record: Record) -> tuple[float, float]:
 def _standard(record: Record) -> bool:
     options = [option(record.config, name) for name in ("average", "noncritical", "score")]
     return options == ["paper", "global", "gradient"]
-
-
-def _where(record: Record) -> str:
-    c = record.config
-    return f"{column_label(record_column(record))}, {c.model.name}, T = {c.run.rounds}"
 
 
 def _missing_seeds(seeds: set[int]) -> str:
@@ -113,20 +107,20 @@ def _needs(lines: Sequence[dict[str, Any]], rounds: int = 0) -> str:
 
 
 def _counted(line: dict[str, Any]) -> str:
-    config = line["config"]
-    column = column_label((config["data"]["dataset"], config["data"]["alpha"]))
-    return f"{column}, {config['model']['name']}, {line['rounds']} rounds"
+    return f"{column_label(Record(line).column)}, {line['config']['model']['name']}, {line['rounds']} rounds"
 
 
 def _nothing_unselected(source: Source) -> Claim:
     text, lines = "No parameter stays unselected for ever", _counts(source)
     if not lines:
-        return undecided(text, "counts of critical parameters")
+        return Claim(text, "counts of critical parameters")
     never = 100 * float(np.mean([line["never"] for line in lines]))
     chance = 100 * 0.5 ** lines[0]["rounds"]
-    figure = f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds"
-    figure += f" (independent coins: {chance:.2f} %)"
-    return Claim.of(text, figure, never == 0, _needs(lines, LONG), _counted(lines[0]))
+    figure = (
+        f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds "
+        f"(independent coins: {chance:.2f} %)"
+    )
+    return Claim(text, _needs(lines, LONG), figure, _counted(lines[0]), never == 0)
 
 
 def _layers_agree(source: Source) -> Claim:
@@ -134,12 +128,12 @@ def _layers_agree(source: Source) -> Claim:
     text, lines = "Convolutional layers agree across clients, the classifier does not", _counts(source)
     pairs = [pair for line in lines if (pair := _agreement(line)) is not None]
     if not pairs:
-        return undecided(text, "counts of critical parameters")
+        return Claim(text, "counts of critical parameters")
     body, head = np.mean(pairs, axis=0)
     figure = (
         f"shared variance of counts (bar: {SHARED:g}): convolutions {body**2:.2f}, classifier {head**2:.2f}"
     )
-    return Claim.of(text, figure, bool(body**2 > SHARED > head**2), _needs(lines), _counted(lines[0]))
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), bool(body**2 > SHARED > head**2))
 
 
 def _agreement(line: dict[str, Any]) -> tuple[float, float] | None:
@@ -155,26 +149,25 @@ def _lock_in(source: Source) -> Claim:
     the check of one client: how many of the weights that were zeroed come back after one more local training.
     """
     text = "(our explanation) masks lock in: a weight set to zero has score zero and stays zero"
-    parts, lines = [], _counts(source)
-    filled = [share for line in lines if (share := _filled_though_rare(line)) is not None]
+    parts = []
+    filled = [share for line in _counts(source) if (share := _filled_though_rare(line)) is not None]
     if filled:
         parts.append(
             f"where a client's weight was critical in under {100 * RARELY:.0f} % of the rounds, the global "
             f"model was not zero in {100 * float(np.mean(filled)):.0f} % of them"
         )
     checks = [x for x in source.store.lines("perturbation") if "lock_in" in x]
-    if checks:
-        line = max(checks, key=_size)
-        shares = line["lock_in"]
-        parts.append(
-            f"of the weights zeroed by the batch score {100 * shares['score_zero']:.1f} % have score zero "
-            f"after one more local training, {100 * shares['selected_again']:.0f} % are critical again "
-            "(chance: 50 %)"
-        )
-        needs = "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
-        holds = shares["score_zero"] > SHARED and shares["selected_again"] < RARELY
-        return Claim.of(text, "; ".join(parts), holds, needs, describe_line(line))
-    return undecided(text, "check-perturbation", "; ".join(parts) or "nothing measured yet", "-")
+    if not checks:
+        return Claim(text, "check-perturbation", "; ".join(parts) or NOTHING)
+    line = max(checks, key=_size)
+    shares = line["lock_in"]
+    parts.append(
+        f"of the weights zeroed by the batch score {100 * shares['score_zero']:.1f} % have score zero "
+        f"after one more local training, {100 * shares['selected_again']:.0f} % are critical again "
+        "(chance: 50 %)"
+    )
+    holds = shares["score_zero"] > SHARED and shares["selected_again"] < RARELY
+    return Claim(text, _needs_check(line), "; ".join(parts), describe_line(line), holds)
 
 
 def _filled_though_rare(line: dict[str, Any]) -> float | None:
@@ -193,14 +186,13 @@ def _uniform_ends(source: Source) -> Claim:
     text = "Selection is uniform in the pre-convolution and the last block, peaked in the middle"
     lines = [line for line in _counts(source) if any(x["name"] == "pre_conv.weight" for x in line["layers"])]
     if not lines:
-        return undecided(text, "counts of a ResNet of the paper")
+        return Claim(text, "counts of a ResNet of the paper")
     names = [x["name"] for x in lines[0]["layers"] if "histogram" in x and x["kind"] != "head"]
     flat = {name: float(np.mean([_flatness(line, name) for line in lines])) for name in names}
     ends, middle = [flat[names[0]], flat[names[-1]]], [flat[name] for name in names[1:-1]]
-    figure = "flatness (1: uniform): " + ", ".join(
-        f"{n.removesuffix('.weight')} {v:.2f}" for n, v in flat.items()
-    )
-    return Claim.of(text, figure, min(ends) > max(middle), _needs(lines, LONG), _counted(lines[0]))
+    shown = [f"{name.removesuffix('.weight')} {value:.2f}" for name, value in flat.items()]
+    figure = f"flatness (1: uniform): {', '.join(shown)}"
+    return Claim(text, _needs(lines, LONG), figure, _counted(lines[0]), min(ends) > max(middle))
 
 
 def _flatness(line: dict[str, Any], name: str) -> float:
@@ -211,25 +203,28 @@ def _flatness(line: dict[str, Any], name: str) -> float:
     return float(-(present * np.log(present)).sum() / np.log(len(shares)))
 
 
-# Cost
-
-
-def _size(line: dict[str, Any]) -> tuple[bool, float]:
-    return _of_the_paper(line), float(line["seconds"]["training"])
+# Checks
 
 
 def _of_the_paper(line: dict[str, Any]) -> bool:
     return line["config"]["data"]["dataset"] in PAPER_SETS
 
 
-def _cheap(source: Source, text: str, name: str, base: str | float) -> Claim:
+def _size(line: dict[str, Any]) -> tuple[bool, float]:
+    return _of_the_paper(line), float(line["seconds"]["training"])
+
+
+def _needs_check(line: dict[str, Any]) -> str:
+    return "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
+
+
+def _cheap(source: Source, text: str, name: str, base: str = "") -> Claim:
     """Seconds of `name`, less those of `base`, as a share of one round's local training."""
     lines = [x for x in source.store.lines("perturbation") if name in x["seconds"]]
     if not lines:
-        return undecided(text, "check-perturbation of this version")
+        return Claim(text, "check-perturbation of this version")
     line = max(lines, key=_size)
     seconds = line["seconds"]
-    share = (seconds[name] - (seconds[base] if isinstance(base, str) else base)) / seconds["training"]
-    needs = "" if _of_the_paper(line) else "check-perturbation on a model of the paper"
+    share = (seconds[name] - (seconds[base] if base else 0.0)) / seconds["training"]
     figure = f"{max(100 * share, 0):.1f} % of a round's local training"
-    return Claim.of(text, figure, share < FEW_SECONDS, needs, describe_line(line))
+    return Claim(text, _needs_check(line), figure, describe_line(line), share < FEW_SECONDS)

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fedpurin.report.style import matplotlib_style
+from fedpurin.reproduce import paper_figures as draw
 from fedpurin.reproduce.markup import Entry, Item, MarkupTable
-from fedpurin.reproduce.recipes import Recipe
+from fedpurin.reproduce.recipes import RECIPES, Recipe
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import option
 from fedpurin.reproduce.source import Source, column_label, scale_text
 
-NOT_PRINTED: list[float] | list[None] = [None] * 4
+WAYS = ("up", "down")
 
 
-@dataclass(frozen=True)
-class MeanTraffic:
-    """MiB per client and round: up before beta, up after, down before, down after."""
+def traffic(records: list[Record], rule: str = "_paper") -> list[float | None]:
+    """MiB per client and round as the paper counts, or as sent with the rule "".
 
-    paper_rule: list[float | None]
-    as_sent: list[float | None]
-
-
-def traffic(records: list[Record]) -> MeanTraffic:
-    def sides(suffix: str) -> list[float | None]:
-        means: list[float | None] = []
-        for way in ("up", "down"):
-            parts = [split_at_beta(record, way + suffix) for record in records]
-            for side in (0, 1):
-                values = np.concatenate([part[side] for part in parts])
-                means.append(float(values.mean()) if len(values) else None)
-        return means
-
-    return MeanTraffic(sides("_paper"), sides(""))
+    Up before beta, up after, down before, down after; None where there is no such round.
+    """
+    means: list[float | None] = []
+    for way in WAYS:
+        parts = [split_at_beta(record, way + rule) for record in records]
+        for side in (0, 1):
+            values = np.concatenate([part[side] for part in parts])
+            means.append(float(values.mean()) if len(values) else None)
+    return means
 
 
 def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -45,21 +43,16 @@ def split_at_beta(record: Record, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def series(record: Record, name: str) -> np.ndarray:
-    """[T] MiB per client and round: up or down as sent; up_paper or down_paper as the paper counts."""
-    return counted_like_the_paper(record) if name == "down_paper" else record.mib(name)
+    """[T] MiB per client and round: up or down as sent; up_paper or down_paper as the paper counts.
 
-
-def counted_like_the_paper(record: Record) -> np.ndarray:
-    """[T] MiB down. Until beta the paper counts a client's critical part as sent, always.
-
-    We do not send it to a client without collaborators, for whom it is its own; a small beta makes many such.
+    Until beta the paper counts a client's critical part as sent down, always. We do not send it to a client
+    without collaborators, for whom it is its own; a small beta makes many such.
     """
-    values = record.mib("down_paper")
-    line, method, beta = record.line, record.config.run.method, record.beta
-    d = line["exchanged"]
-    if method == "fedcac":
+    values, line, beta = record.mib(name), record.line, record.beta
+    d, method = line["exchanged"], record.config.run.method
+    if name == "down_paper" and method == "fedcac":
         values[:beta] = 4 * d / 2**20
-    elif method == "fedpurin" and any(line["bytes"]["outside"]):
+    elif name == "down_paper" and method == "fedpurin" and any(line["bytes"]["outside"]):
         outside = 4 * np.array(line["bytes"]["outside"], dtype=np.float64)[: len(values)]
         critical = np.array(line["bytes"]["up_paper"], dtype=np.float64)[: len(values)] - -(-d // 8)
         values[:beta] = (outside + critical)[:beta] / 2**20
@@ -73,15 +66,11 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
             records = source.records(recipe, row, column)
             if not records:
                 continue
-            measured = traffic(records)
-            expected = source.paper.traffic(*column, row.method) or NOT_PRINTED
-            items: list[Item] = [f"{column_label(column)}: {row.label}"]
-            items += [
-                "-" if value is None else Entry(value, None, paper)
-                for value, paper in zip(measured.paper_rule, expected, strict=True)
-            ]
-            items += ["-" if value is None else Entry(value) for value in measured.as_sent]
-            rows.append(items)
+            values = traffic(records) + traffic(records, "")
+            expected = source.paper.traffic(*column, row.method) or []
+            pairs = zip_longest(values, expected)
+            items = ["-" if value is None else Entry(value, None, paper) for value, paper in pairs]
+            rows.append([f"{column_label(column)}: {row.label}", *items])
     header = ["", "up, t ≤ β", "up, t > β", "down, t ≤ β", "down, t > β"]
     header += [f"{name} as sent" for name in header[1:]]
     notes = [
@@ -97,42 +86,28 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
     return MarkupTable("Communication.", header, rows, notes)
 
 
-def kept_table(source: Source, recipe: Recipe) -> MarkupTable:
+def kept_table(source: Source) -> MarkupTable:
     """Layers of FedPURIN's uploads that keep clearly less than tau, in the first and in the last round."""
     rows: list[list[Item]] = []
-    row = next(row for row in recipe.rows if row.method == "fedpurin")
+    recipe = RECIPES["table-communication"]
     for column in recipe.columns(source.request):
-        for record in source.records(recipe, row, column):
-            tau = option(record.config, "tau")
-            full = 0
-            before = len(rows)
-            for name, shares in record.line["kept"].items():
-                recorded = [share for share in shares if share is not None]
-                if recorded and min(recorded) < tau - 0.01:
-                    rows.append(
-                        [
-                            f"{column_label(column)}: {name}",
-                            f"{100 * recorded[0]:.1f} %",
-                            f"{100 * recorded[-1]:.1f} %",
-                        ]
-                    )
-                else:
-                    full += 1
-            rows.append(
-                [
-                    f"{column_label(column)}: {'all' if len(rows) == before else 'the other'} {full} layers",
-                    f"τ = {100 * tau:.0f} %",
-                    f"τ = {100 * tau:.0f} %",
-                ]
-            )
-    return MarkupTable(
-        "Layers that keep less than τ.", ["", "kept, first round", "kept, last round"], rows, []
-    )
+        for record in source.records(recipe, recipe.row("fedpurin"), column):
+            tau, where = option(record.config, "tau"), column_label(column)
+            layers = record.line["kept"].items()
+            kept = {name: [share for share in shares if share is not None] for name, shares in layers}
+            less = {name: shares for name, shares in kept.items() if shares and min(shares) < tau - 0.01}
+            for name, shares in less.items():
+                first, last = (f"{100 * share:.1f} %" for share in (shares[0], shares[-1]))
+                rows.append([f"{where}: {name}", first, last])
+            others = f"{'the other' if less else 'all'} {len(kept) - len(less)} layers"
+            rows.append([f"{where}: {others}", *[f"τ = {100 * tau:.0f} %"] * 2])
+    header = ["", "kept, first round", "kept, last round"]
+    return MarkupTable("Layers that keep less than τ.", header, rows, [])
 
 
 def saving(purin: list[Record], dense: list[Record], share_before: float) -> tuple[float, float]:
     """Percent saved against FedAvg by the paper's rule, up and down, with beta's share of the rounds."""
-    ours, theirs = traffic(purin).paper_rule, traffic(dense).paper_rule
+    ours, theirs = traffic(purin), traffic(dense)
     saved = []
     for before, after in ((0, 1), (2, 3)):
         low, high = ours[before], ours[after]
@@ -142,3 +117,56 @@ def saving(purin: list[Record], dense: list[Record], share_before: float) -> tup
         mean = low if high is None else share_before * low + (1 - share_before) * high
         saved.append(100 * (1 - mean / full))
     return saved[0], saved[1]
+
+
+# The figure
+
+
+def bytes_figure(source: Source, recipe: Recipe, out: Path) -> list[Path]:
+    """A line of panels per column, up and down; broad pale bars are the paper's means."""
+    columns = [c for c in recipe.columns(source.request) if draw.rows_with_data(source, recipe, c)]
+    if not columns:
+        return []
+    with matplotlib_style():
+        size = (7.4, 0.9 + 2.6 * len(columns))
+        figure, axes = draw.new_figure(size, nrows=len(columns), ncols=2, sharex="row")
+        for line, column in zip(axes, columns, strict=True):
+            for axis, way in zip(line, WAYS, strict=True):
+                for row in draw.rows_with_data(source, recipe, column):
+                    records = source.records(recipe, row, column)
+                    levels = source.paper.traffic(*column, row.method)
+                    start = 2 * WAYS.index(way)
+                    draw_lines(axis, records, row.label, way, levels and levels[start : start + 2])
+                draw.beta_line(axis, source, recipe, column)
+                axis.set_title(f"{column_label(column)}, {way}")
+                axis.set_ylim(0, 1.12 * axis.get_ylim()[1])  # room for the mark of beta
+                axis.xaxis.get_major_locator().set_params(integer=True)
+            line[0].set_ylabel("MiB per client")
+        for axis in axes[-1]:
+            axis.set_xlabel("round")
+        named = draw.legend_entries(axes.flat)
+        methods = len({label.partition(",")[0] for label in named})  # each in its own column
+        draw.legend_below(figure, named, methods if methods > 1 else len(named))
+        return draw.save(figure, out, draw.figure_name("bytes", source))
+
+
+def draw_lines(
+    axis: Any, records: Sequence[Record], label: str, way: str, levels: Sequence[float] | None
+) -> None:
+    """The paper's rule as a strong line, the bytes sent as a dotted one; means over seeds."""
+    color, dash = draw.line_look(records[0].config.run.method)
+    ruled, sent = (_mean([series(record, name) for record in records]) for name in (f"{way}_paper", way))
+    rounds = np.arange(1, len(ruled) + 1)
+    axis.plot(rounds, ruled, color=color, linestyle=dash, label=f"{label}, paper's rule")
+    axis.plot(rounds, sent, color=color, linestyle=":", linewidth=1.3, label=f"{label}, as sent")
+    edges, printed = (1, records[0].beta or len(ruled), len(ruled)), f"{label}, the paper's mean"
+    for level, first, last in zip(levels or (), edges, edges[1:], strict=False):
+        if last > first:
+            axis.hlines(level, first, last, color=color, linewidth=5, alpha=0.25, label=printed)
+
+
+def _mean(runs: Sequence[np.ndarray]) -> np.ndarray:
+    """[T] over the rounds that all of them have."""
+    length = min(len(values) for values in runs)
+    mean: np.ndarray = np.mean([values[:length] for values in runs], axis=0)
+    return mean

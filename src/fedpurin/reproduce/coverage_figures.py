@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpurin.report.style import METHOD_COLORS, SEQUENTIAL, matplotlib_style
+from fedpurin.report.style import SEQUENTIAL, look, matplotlib_style
 from fedpurin.reproduce.paper_figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.scales import option
 from fedpurin.runs.same_setting import config_of
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
-SERVER = (METHOD_COLORS["fedpurin"], "#f0c3a0")
+SERVER = (look("fedpurin").color, "#f0c3a0")
 COLOURS = 3  # up to this many input channels stand side by side
 BINS = 24  # of a ridge plot, at most
 
@@ -56,18 +56,15 @@ def density(histogram: list[int], rounds: int) -> tuple[np.ndarray, np.ndarray]:
 def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: str) -> list[Path]:
     """A column per layer, a ridge per client, the server's at the bottom."""
     names = row_names(line)
-    figure, axes = new_figure(
-        figsize=(2.35 * len(shown), 0.62 * len(names) + 1.5), ncols=len(shown), sharey=True
-    )
+    size = (2.35 * len(shown), 0.62 * len(names) + 1.5)
+    figure, axes = new_figure(size, ncols=len(shown), sharey=True)
     for axis, layer in zip(axes[0], shown, strict=True):
         shapes = [density(h, line["rounds"]) for h in layer["histogram"]]
-        tallest = max(
-            heights.max() for _, heights in shapes[:-1]
-        )  # clients share a scale, the server has its own
+        tallest = max(heights.max() for _, heights in shapes[:-1])  # clients share a scale
         for place, (x, heights) in enumerate(shapes):
             level = len(names) - 1 - place
-            color, fill = SERVER if place == len(names) - 1 else CLIENT
-            top = heights.max() / 0.9 if place == len(names) - 1 else tallest / 1.5
+            color, fill = CLIENT if level else SERVER
+            top = tallest / 1.5 if level else heights.max() / 0.9
             edge_x = np.concatenate([[0], x, [1]])
             edge_y = level + np.concatenate([[heights[0]], heights, [heights[-1]]]) / top
             axis.fill_between(edge_x, level, edge_y, color=fill, linewidth=0, zorder=place + 2)
@@ -81,9 +78,8 @@ def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: s
         axis.spines["left"].set_visible(False)
         axis.tick_params(axis="y", length=0)
     axes[0][0].set_yticks(range(len(names)), names[::-1])
-    figure.supxlabel(
-        f"critical (server: not zero) in this percentage of {line['rounds']} rounds", fontsize=11
-    )
+    below = f"critical (server: not zero) in this percentage of {line['rounds']} rounds"
+    figure.supxlabel(below, fontsize=11)
     return save(figure, out, name)
 
 
@@ -96,21 +92,13 @@ def heat_maps(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name
     colors = LinearSegmentedColormap.from_list("coverage", SEQUENTIAL["light"])
     pictures = [picture(layer, len(names)) for layer in shown]
     widths = [min(max(1.0, p.shape[2] / p.shape[1]), 3.0) for p in pictures]
-    figure, axes = new_figure(
-        figsize=(1.25 * sum(widths) + 1.6, 1.12 * len(names) + 0.6), nrows=len(names), ncols=len(shown),
-        width_ratios=widths,
-    )  # fmt: skip
+    size = (1.25 * sum(widths) + 1.6, 1.12 * len(names) + 0.6)
+    figure, axes = new_figure(size, nrows=len(names), ncols=len(shown), width_ratios=widths)
+    shades = {"cmap": colors, "vmin": 0, "vmax": 100, "aspect": "auto", "interpolation": "nearest"}
     image = None
     for column, (layer, maps) in enumerate(zip(shown, pictures, strict=True)):
         for row, axis in enumerate(axes[:, column]):
-            image = axis.imshow(
-                maps[row] / line["rounds"] * 100,
-                cmap=colors,
-                vmin=0,
-                vmax=100,
-                aspect="auto",
-                interpolation="nearest",
-            )
+            image = axis.imshow(maps[row] / line["rounds"] * 100, **shades)
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(visible=False)
@@ -127,9 +115,8 @@ def picture(layer: dict[str, Any], rows: int) -> np.ndarray:
     counts = unpack_counts(layer["counts"], rows)
     shape = layer["shape"]
     if len(shape) == 2:
-        tall = counts.reshape(rows, shape[0], -1) if counts.shape[1] % shape[0] == 0 else counts[:, None, :]
-        return tall
-    channels, high, wide = shape[1], shape[2], shape[3]
+        return counts.reshape(rows, shape[0], -1) if counts.shape[1] % shape[0] == 0 else counts[:, None, :]
+    channels, high, wide = shape[1:]
     across = channels if channels <= COLOURS else int(np.ceil(np.sqrt(channels)))
     down = -(-channels // across)
     mosaic = np.full((rows, down * across, high, wide), np.nan)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedpurin import api
 from fedpurin.config import Config
-from fedpurin.errors import RunError
-from fedpurin.reproduce.record import coverage_record, run_record
+from fedpurin.engines.driver import Watcher
+from fedpurin.reproduce.record import coverage_record, norms_record, run_record
 from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import is_run, load_run
@@ -34,6 +35,10 @@ class Step:
     path: Path
     done: int  # rounds that its run directory already has
     seconds: float  # what is left, by estimate
+
+    def __str__(self) -> str:
+        state = f"continues after round {self.done}" if self.done else "new"
+        return f"{state}, about {clock(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,7 @@ def clock(seconds: float) -> str:
 def show_plan(steps: Sequence[Step], total: int, means: Means) -> None:
     means.say(f"{total} cell{'s' if total != 1 else ''}, {total - len(steps)} of them in the store already.")
     for step in steps:
-        state = f"continues after round {step.done}" if step.done else "new"
-        means.say(f"  {step.cell.key}: {step.cell.label}, {state}, about {clock(step.seconds)}")
+        means.say(f"  {step.cell.key}: {step.cell.label}, {step}")
     if steps:
         means.say(f"{len(steps)} to run, about {clock(sum(s.seconds for s in steps))} in all.")
 
@@ -122,36 +126,29 @@ def carry_out(step: Step, store: ResultStore, means: Means, extras: Sequence[str
 
 def run_cell(step: Step, means: Means) -> None:
     """Start or continue the cell's run; the engine is chosen where every run's is."""
-    from fedpurin import api
-
     if is_run(step.path):
-        api.resume(step.path, _watcher(means))
+        api.resume(step.path, Progress(means))
         return
-    config = step.cell.config
-    config = replace(
-        config, run=replace(config.run, workers=means.workers), data=replace(config.data, dir=means.data_dir)
-    )
+    config = step.cell.config.updated({"run": {"workers": means.workers}, "data": {"dir": means.data_dir}})
     assert cell_key(config) == step.cell.key
-    api.run(config, step.path, _watcher(means))
+    api.run(config, step.path, Progress(means))
 
 
-def _watcher(means: Means) -> Any:
-    from fedpurin.engines.driver import Watcher
+class Progress(Watcher):
+    def __init__(self, means: Means) -> None:
+        self.means = means
 
-    class Progress(Watcher):
-        def client_done(self, *_: Any) -> None:
-            """Here the checkpoint of the round before is whole, so nothing but this round is lost."""
-            if time.monotonic() > means.deadline:
-                raise Stopped
+    def client_done(self, *_: Any) -> None:
+        """Here the checkpoint of the round before is whole, so nothing but this round is lost."""
+        if time.monotonic() > self.means.deadline:
+            raise Stopped
 
-        def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
-            moments = [(record.get(moment) or {}).get("accuracy") for moment in ("upload", "trained")]
-            accuracies = [v for v in next((m for m in moments if m), []) if v is not None]
-            if accuracies:
-                mean, seconds = 100 * sum(accuracies) / len(accuracies), record["seconds"]["round"]
-                means.say(f"  round {record['round']}: {mean:.1f} %, {seconds:.1f} s")
-
-    return Progress()
+    def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
+        moments = [(record.get(moment) or {}).get("accuracy") for moment in ("upload", "trained")]
+        accuracies = [v for v in next((m for m in moments if m), []) if v is not None]
+        if accuracies:
+            mean, seconds = 100 * sum(accuracies) / len(accuracies), record["seconds"]["round"]
+            self.means.say(f"  round {record['round']}: {mean:.1f} %, {seconds:.1f} s")
 
 
 def add_run(
@@ -159,29 +156,19 @@ def add_run(
 ) -> str | None:
     """Put a run directory into the store. Returns its key, or None when the store has it in full already."""
     line = run_record(path, partial=partial)
-    lines = {extra: _extra_line(extra, path, data_dir) for extra in extras}
+    lines: dict[str, dict[str, Any] | None] = {}
+    if "coverage" in extras:
+        lines["coverage"] = coverage_record(path)
+    if "norms" in extras:
+        lines["norms"] = norms_record(path, data_dir)
     with store.locked():
         before = store.get("runs", line["config"])
-        news = (
-            before is None
-            or (not before["complete"] and line["done"] > before["done"])
-            or (line["complete"] and not before["complete"])
-        )
+        longer = before is None or line["complete"] or line["done"] > before["done"]
+        news = longer and not (before and before["complete"])
         if news:
             store.append("runs", line)
         for extra, counts in lines.items():
             stored = store.get(extra, line["config"])
-            longer = stored is None or (counts or {}).get("rounds", 0) > stored.get("rounds", 0)
-            if counts is not None and longer:
+            if counts and (stored is None or counts.get("rounds", 0) > stored.get("rounds", 0)):
                 store.append(extra, counts)
     return str(line["key"]) if news else None
-
-
-def _extra_line(extra: str, path: Path, data_dir: str) -> dict[str, Any] | None:
-    if extra == "coverage":
-        return coverage_record(path)
-    if extra == "norms":
-        from fedpurin.reproduce.norms import norms_record
-
-        return norms_record(path, data_dir)
-    raise RunError(f"there is no check {extra!r} of a finished run")

@@ -60,8 +60,7 @@ def _above(own: Record, other: Record) -> str:
 
 def _passes(record: Record) -> str:
     reached = np.flatnonzero(100 * running_mean(record.curve("trained")) >= PASSED)
-    when = f"in round {int(reached[0]) + 1}" if len(reached) else "never"
-    return when
+    return f"in round {int(reached[0]) + 1}" if len(reached) else "never"
 
 
 def _early(record: Record) -> str:
@@ -90,7 +89,7 @@ def traffic_findings(source: Source) -> Paragraphs:
     column = ("cifar-100", 0.1)
     ours, theirs = (here.records(recipe, recipe.row(name), column) for name in ("fedpurin", "fedavg"))
     if ours and theirs:
-        sent, full = traffic(ours).paper_rule[0], traffic(theirs).paper_rule[0]
+        sent, full = traffic(ours)[0], traffic(theirs)[0]
         assert sent is not None
         assert full is not None
         used = full - 4 * UNUSED / 2**20

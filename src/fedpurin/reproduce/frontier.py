@@ -1,32 +1,32 @@
-"""`table-traffic` and `figure-traffic`: what accuracy costs in MiB, for any runs of the store.
+"""The measure of docs/frontier.md: what accuracy costs in MiB, for any runs of the store.
 
-The measure was fixed beforehand: MiB per client, both ways as sent, until the mean over clients reaches a
-level in the mean of three consecutive rounds; beside it the mean over the last ten rounds.
+It was fixed beforehand: MiB per client, both ways as sent, until the mean over clients reaches a level in the
+mean of three consecutive rounds; beside it the mean over the last ten rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedpurin.report.style import matplotlib_style
+from fedpurin.config import Config
+from fedpurin.methods import METHODS
+from fedpurin.report.style import MOMENT_LABELS, matplotlib_style
 from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.paper_figures import figure_name, line_look, new_figure, save
 from fedpurin.reproduce.result_store import Record
-from fedpurin.reproduce.scales import PAPER_SETS, paper_config
-from fedpurin.reproduce.source import Source, column_label, record_column, spread
-from fedpurin.reproduce.stats import LAST
-from fedpurin.runs.same_setting import differences, labels
+from fedpurin.reproduce.scales import paper_config
+from fedpurin.reproduce.source import Source, column_label, spread
+from fedpurin.reproduce.stats import LAST, by_setting
+from fedpurin.runs.run import Floats
+from fedpurin.runs.same_setting import describe_setting, differences, labels, method_label
 from fedpurin.runs.traffic import running_mean, traffic_to
 
-MOMENTS = {"trained": "after training", "upload": "as uploaded", "merged": "after merging"}
 LEVELS = (60.0, 65.0, 69.0)
 SHORTEST = 10  # rounds; a run of three rounds was made to count bytes
-Floats = NDArray[np.float64]
+BUNDLED_LAST = 3  # rounds whose mean table-bundled shows
 
 
 def mib_until(record: Record, moment: str) -> Floats:
@@ -39,51 +39,50 @@ def mib_until(record: Record, moment: str) -> Floats:
     return both
 
 
+def _mib_in_all(records: list[Record]) -> float:
+    return float(np.mean([mib_until(record, "merged")[-1] for record in records]))
+
+
+def _apart(record: Record, base: Config, free: tuple[str, ...] = ()) -> list[str]:
+    """In what a run differs from this one, but for method, wire and what is free."""
+    found = differences([record.config.as_dict(), base.as_dict()])
+    return [name for name in found if not name.startswith(("method.", "wire.", *free))]
+
+
 def groups(source: Source) -> list[tuple[str, list[Record]]]:
     """The runs of the request's data, alpha and training, by setting; each with what sets it apart."""
-    request, by_setting = source.request, dict[Hashable, list[Record]]()
-    for record in source.store.records():
+    request = source.request
+
+    def chosen(record: Record) -> bool:
+        """Clients, samples and training as in the paper, or at mini scale; method and wire as they like."""
         c = record.config
-        if record.done < SHORTEST or c.data.dataset not in request.pick_datasets(None):
-            continue
-        chosen = (
-            (not request.alphas or c.data.alpha in request.alphas)
+        return (
+            record.done >= SHORTEST
+            and c.data.dataset in request.pick_datasets()
+            and (not request.alphas or c.data.alpha in request.alphas)
             and (not request.methods or c.run.method in request.methods)
             and (not request.seeds or c.run.seed in request.seeds)
             and (not request.rounds or c.run.rounds == request.rounds)
+            and not _apart(record, paper_config(c.data.dataset, c.run.method), ("data.alpha", "run.rounds"))
         )
-        if chosen and _trains_alike(record):
-            by_setting.setdefault(record.setting, []).append(record)
-    configs = [records[0].line["config"] for records in by_setting.values()]
+
+    settings = by_setting(filter(chosen, source.store.records()))
+    configs = [records[0].line["config"] for records in settings]
     named = labels(configs, hidden=("data.dataset", "data.alpha"), defaults=False)
 
     def place(line: tuple[str, list[Record]]) -> tuple[Any, str, bool]:
         """By method, its usual setting first."""
         label, (record, *_) = line
-        return record_column(record), record.config.run.method, "(" in label
+        return record.column, record.config.run.method, "(" in label
 
-    return sorted(zip(named, by_setting.values(), strict=True), key=place)
-
-
-def _trains_alike(record: Record) -> bool:
-    """Clients, samples and training as in the paper, or at mini scale; method and wire as they like."""
-    c = record.config
-    base = (
-        paper_config(c.data.dataset, c.run.method)
-        if c.data.dataset in (*PAPER_SETS, "fashion-mnist-mini")
-        else c
-    )
-    apart = differences([c.as_dict(), base.as_dict()])
-    return not [
-        n for n in apart if not n.startswith(("method.", "wire.")) and n not in ("data.alpha", "run.rounds")
-    ]
+    return sorted(zip(named, settings, strict=True), key=place)
 
 
 def traffic_table(source: Source) -> MarkupTable:
     rows: list[list[Item]] = []
     levels = source.request.levels or LEVELS
     for label, records in groups(source):
-        for moment, words in MOMENTS.items():
+        for moment, words in MOMENT_LABELS.items():
             cells: list[Item] = []
             for level in levels:
                 reached = [traffic_to(100 * r.curve(moment), mib_until(r, moment), level) for r in records]
@@ -91,34 +90,29 @@ def traffic_table(source: Source) -> MarkupTable:
                 missed = f" ({len(needed)} of {len(reached)} seeds)" if 0 < len(needed) < len(reached) else ""
                 cells.append(f"{np.mean(needed):.1f}{missed}" if needed else "never")
             last = spread([r.mean(moment, slice(-LAST, None)) for r in records], records)
-            total = float(np.mean([mib_until(r, "merged")[-1] for r in records]))
-            name = f"{column_label(record_column(records[0]))}: {label}"
+            total = _mib_in_all(records)
+            name = f"{column_label(records[0].column)}: {label}"
             rows.append([name, words, *cells, last, f"{total:.0f}", str(records[0].done), str(len(records))])
-    header = [
-        "",
-        "measured",
-        *(f"MiB to {level:g} %" for level in levels),
-        "last ten rounds, %",
-        "MiB in all",
-    ]
+    header = ["", "measured", *(f"MiB to {level:g} %" for level in levels)]
+    header += ["last ten rounds, %", "MiB in all", "rounds", "seeds"]
     notes = [
         "MiB per client, both ways as sent, until the mean over clients reaches the level in the mean of "
         "three consecutive rounds. What a round had sent by the moment of measuring counts: after training "
         "its upload is still to come. Mean over seeds."
     ]
-    return MarkupTable("Traffic to accuracy.", [*header, "rounds", "seeds"], rows, notes)
+    return MarkupTable("Traffic to accuracy.", header, rows, notes)
 
 
 def traffic_picture(source: Source, out: Path) -> list[Path]:
     """Accuracy after training against MiB, a line per setting; means of three rounds."""
     lines = groups(source)
-    columns = list(dict.fromkeys(record_column(records[0]) for _, records in lines))
+    columns = list(dict.fromkeys(records[0].column for _, records in lines))
     if not columns:
         return []
     with matplotlib_style():
-        figure, axes = new_figure(figsize=(max(9.0, 5.0 * len(columns)), 4.4), ncols=len(columns))
+        figure, axes = new_figure((max(9.0, 5.0 * len(columns)), 4.4), ncols=len(columns))
         for axis, column in zip(axes[0], columns, strict=True):
-            own = [(label, rs) for label, rs in lines if record_column(rs[0]) == column]
+            own = [(label, rs) for label, rs in lines if rs[0].column == column]
             for place, (label, records) in enumerate(own):
                 record = max(records, key=lambda r: r.done)
                 twins = [x for x, rs in own[:place] if rs[0].config.run.method == record.config.run.method]
@@ -136,3 +130,56 @@ def traffic_picture(source: Source, out: Path) -> list[Path]:
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", fontsize=9)
         return save(figure, out, figure_name("traffic", source))
+
+
+# Bundled data
+
+
+def quickstart(method: str) -> Config:
+    return Config.preset("quickstart").updated({"run": {"method": method}})
+
+
+def bundled_table(source: Source) -> MarkupTable:
+    """Every setting of the store on the quickstart's data and training, a column per seed."""
+    seeds, last = source.request.pick_seeds(), slice(-BUNDLED_LAST, None)
+    body: list[list[Item]] = []
+    for name, records in _bundled(source):
+        by_seed = {record.config.run.seed: record for record in records}
+        here = [by_seed[seed] for seed in seeds if seed in by_seed]
+        if not here:
+            continue
+        cells = [f"{by_seed[seed].mean('trained', last):.1f}" if seed in by_seed else "-" for seed in seeds]
+        for moment in ("trained", "merged"):
+            mean = np.mean([record.mean(moment, last) for record in here])
+            cells.append(f"{mean:.1f}" if len(here) == len(seeds) else "-")
+        body.append([name, *cells, f"{_mib_in_all(here):.3f}"])
+    header = ["", *(f"seed {seed}" for seed in seeds), "mean", "mean after merging", "MiB"]
+    c = quickstart("fedavg")
+    notes = [
+        f"Bundled data, α = {c.data.alpha:g}, {c.run.clients} clients x {c.data.train_samples} samples, "
+        f"{c.run.rounds} rounds. Accuracy after training in percent, mean of the last three rounds; MiB per "
+        "client for the whole run, both ways as sent. Means over seeds where all of them were run."
+    ]
+    return MarkupTable("Bundled data.", header, body, notes)
+
+
+def _bundled(source: Source) -> list[tuple[str, list[Record]]]:
+    """Settings that differ from the preset in method and values on the wire alone, each with its seeds."""
+    wanted, order = source.request.methods, list(METHODS)
+
+    def chosen(record: Record) -> bool:
+        method = record.config.run.method
+        return record.complete and method in (wanted or [method]) and not _apart(record, quickstart(method))
+
+    def name(record: Record) -> str:
+        table, method = record.config.as_dict(), record.config.run.method
+        apart = differences([table, quickstart(method).as_dict()])
+        return method_label(method) + describe_setting(table, apart, most=None)
+
+    def place(line: tuple[str, list[Record]]) -> tuple[int, int, str]:
+        """By method, its usual setting first."""
+        label, method = line[0], line[1][0].config.run.method
+        return order.index(method) if method in order else len(order), label.count("("), label
+
+    settings = by_setting(filter(chosen, source.store.records()))
+    return sorted(((name(records[0]), records) for records in settings), key=place)

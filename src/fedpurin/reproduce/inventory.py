@@ -9,8 +9,8 @@ import numpy as np
 from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import trains_as_published
-from fedpurin.reproduce.source import Source, column_label, describe_line, record_column
-from fedpurin.reproduce.stats import LAST, SEED_NAMES, replicates
+from fedpurin.reproduce.source import Source, column_label, describe_line
+from fedpurin.reproduce.stats import LAST, SEED_NAMES, by_setting, replicates
 
 
 def first_rounds(source: Source) -> MarkupTable:
@@ -40,7 +40,7 @@ def _long_runs(source: Source, method: str) -> dict[int, Record]:
     longest: dict[int, Record] = {}
     for record in sorted(source.store.records(), key=lambda r: r.done):
         c = record.config
-        wanted = (c.run.method, *record_column(record), *record.seeds.values())
+        wanted = (c.run.method, *record.column, *record.seeds.values())
         if wanted == (method, "cifar-10", 0.5, 1, 1, 1) and trains_as_published(c):
             longest[record.beta or 0] = record
     return longest
@@ -52,7 +52,7 @@ def inventory(source: Source) -> MarkupTable:
     everything = source.store.records()
     for record in everything:
         c = record.config
-        key = (column_label(record_column(record)), c.model.name, c.run.clients, c.run.rounds)
+        key = (column_label(record.column), c.model.name, c.run.clients, c.run.rounds)
         groups.setdefault(key, []).append(record)
     rows: list[list[Item]] = []
     for (column, model, clients, rounds), records in sorted(groups.items()):
@@ -85,30 +85,20 @@ def _seconds(record: Record) -> float:
 
 def noise_table(source: Source) -> MarkupTable:
     """How far runs of one setting lie apart that differ in one seed alone, or in all of them."""
-    settings: dict[object, list[Record]] = {}
-    for record in source.store.records():
-        if record.complete and record.config.data.dataset in source.request.pick_datasets(None):
-            settings.setdefault(record.setting, []).append(record)
-    everything = source.store.records()
+    everything, wanted = source.store.records(), source.request.pick_datasets()
     rows: list[list[Item]] = []
-    for records in settings.values():
+    for records in by_setting(r for r in everything if r.complete and r.config.data.dataset in wanted):
         if not any(replicates(record, everything) for record in records):
             continue
         pairs: dict[str, list[float]] = {}
         for a, b in combinations(records, 2):
             apart = [name for name in SEED_NAMES if a.seeds[name] != b.seeds[name]]
-            what = (
-                SEED_NAMES[apart[0]]
-                if len(apart) == 1
-                else "all three"
-                if len(apart) == len(SEED_NAMES)
-                else ""
-            )
-            gap = a.mean("trained", slice(-LAST, None)) - b.mean("trained", slice(-LAST, None))
-            pairs.setdefault(what, []).append(gap)
-        pairs.pop("", None)
+            if len(apart) in (1, len(SEED_NAMES)):
+                what = SEED_NAMES[apart[0]] if len(apart) == 1 else "all three"
+                gap = a.mean("trained", slice(-LAST, None)) - b.mean("trained", slice(-LAST, None))
+                pairs.setdefault(what, []).append(gap)
         c = records[0].config
-        label = f"{column_label(record_column(records[0]))}, {c.run.method}, T = {c.run.rounds}"
+        label = f"{column_label(records[0].column)}, {c.run.method}, T = {c.run.rounds}"
         for what, gaps in pairs.items():
             deviation = float(np.sqrt(np.mean(np.square(gaps)) / 2))
             rows.append([label, what, f"{deviation:.2f}", f"{max(map(abs, gaps)):.2f}", str(len(gaps))])

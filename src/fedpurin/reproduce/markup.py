@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,9 +23,7 @@ class Entry:
     def parts(self) -> tuple[str, str, str]:
         """Value, spread and comparison as plain text."""
         spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
-        beside = ""
-        if self.paper is not None:
-            beside = f" ({self.paper:.2f}, {self.value - self.paper:+.2f})"
+        beside = f" ({self.paper:.2f}, {self.value - self.paper:+.2f})" if self.paper is not None else ""
         return f"{self.value:.2f}", spread, beside
 
     def markdown(self) -> str:
@@ -56,30 +55,24 @@ class MarkupTable:
         return "\n".join(lines + (["", *self.notes] if self.notes else [])) + "\n"
 
     def _has_words(self, column: int) -> bool:
-        return column == 0 or any(
-            len(str(row[column])) > WORDS for row in self.rows if isinstance(row[column], str)
-        )
+        items = [row[column] for row in self.rows]
+        return column == 0 or any(isinstance(item, str) and len(item) > WORDS for item in items)
 
     def latex(self) -> str:
-        body = [_latex_row(self.header), "\\midrule"]
-        body += [
-            _latex_row([i.latex() if isinstance(i, Entry) else i for i in row], plain=row)
-            for row in self.rows
+        lines = [
+            "% needs \\usepackage{booktabs}",
+            "\\begin{table}",
+            f"\\caption{{{latex_text(' '.join([self.title, *self.notes]))}}}",
+            f"\\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
+            "\\toprule",
+            _latex_row(self.header),
+            "\\midrule",
+            *(_latex_row(row) for row in self.rows),
+            "\\bottomrule",
+            "\\end{tabular}",
+            "\\end{table}",
         ]
-        return "\n".join(
-            [
-                "% needs \\usepackage{booktabs}",
-                "\\begin{table}",
-                f"\\caption{{{latex_text(' '.join([self.title, *self.notes]))}}}",
-                f"\\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
-                "\\toprule",
-                *body,
-                "\\bottomrule",
-                "\\end{tabular}",
-                "\\end{table}",
-                "",
-            ]
-        )
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -99,56 +92,32 @@ def _line(items: Sequence[str]) -> str:
     return "| " + " | ".join(item.replace("|", "\\|") for item in items) + " |"
 
 
-def _latex_row(items: Sequence[str], plain: Sequence[Item] | None = None) -> str:
-    """Entries are LaTeX already; text is escaped."""
-    kinds = plain or items
-    return (
-        " & ".join(
-            item if isinstance(kind, Entry) else latex_text(item)
-            for item, kind in zip(items, kinds, strict=True)
-        )
-        + " \\\\"
-    )
+def _latex_row(items: Sequence[Item]) -> str:
+    return " & ".join(i.latex() if isinstance(i, Entry) else latex_text(i) for i in items) + " \\\\"
+
+
+SYMBOLS = {"α": "alpha", "β": "beta", "τ": "tau", "±": "pm", "†": "dagger", "≥": "ge"}
+LATEX = {
+    **{letter: f"\\{letter}" for letter in "%_&#{}"},
+    **{letter: f"$\\{name}$" for letter, name in SYMBOLS.items()},
+    **{"\\": "\\textbackslash{}", "−": "$-$", "`": "", "*": ""},
+}
 
 
 def latex_text(text: str) -> str:
-    special = {
-        "\\": "\\textbackslash{}",
-        "%": "\\%",
-        "_": "\\_",
-        "&": "\\&",
-        "#": "\\#",
-        "{": "\\{",
-        "}": "\\}",
-        "`": "",
-        "*": "",
-        "α": "$\\alpha$",
-        "β": "$\\beta$",
-        "τ": "$\\tau$",
-        "±": "$\\pm$",
-        "†": "$\\dagger$",
-        "−": "$-$",
-        "<u>": "",
-        "</u>": "",
-        "≥": "$\\ge$",
-    }
-    for old in ("<u>", "</u>"):
-        text = text.replace(old, "")
-    return "".join(special.get(letter, letter) for letter in text)
+    return "".join(LATEX.get(letter, letter) for letter in re.sub("</?u>", "", text))
 
 
-def rank_columns(rows: list[list[Item]], *, low_is_good: Sequence[int] = ()) -> list[list[Item]]:
+def rank_columns(rows: list[list[Item]]) -> list[list[Item]]:
     """Mark best and second in every column; entries with a note are shown but not ranked."""
     marked = [list(row) for row in rows]
     for column in range(1, max((len(row) for row in rows), default=0)):
-        entries = [(row, row[column]) for row in marked if isinstance(row[column], Entry)]
-        ranked = [(row, e) for row, e in entries if isinstance(e, Entry) and not e.note]
+        ranked = [(row, e) for row in marked if isinstance(e := row[column], Entry) and not e.note]
         if len(ranked) < 2:
             continue
-        sign = 1 if column in low_is_good else -1
         levels: list[float] = []
-        for value in sorted({e.value for _, e in ranked}, key=lambda v: sign * v):
-            if not levels or abs(value - levels[-1]) >= SAME:
+        for value in sorted((e.value for _, e in ranked), reverse=True):
+            if not levels or levels[-1] - value >= SAME:
                 levels.append(value)
         for row, entry in ranked:
             for place, level in enumerate(levels[:2], start=1):

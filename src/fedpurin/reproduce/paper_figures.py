@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpurin.report.style import METHOD_COLORS, METHOD_MARKS, matplotlib_style
+from fedpurin.report.style import DASHES, look, matplotlib_style
 from fedpurin.reproduce.recipes import Column, Recipe, Variant
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.source import Source, column_label, dataset_label
 
-LINE_COLORS = ("#d55e00", "#0072b2", "#009e73", "#e69f00")
-LINE_DASHES = ("-", "--", "-.", ":")
+LINES = (("#d55e00", "-"), ("#0072b2", "--"), ("#009e73", "-."), ("#e69f00", ":"))
 TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
-SPARE_COLORS = ("#8c564b", "#6a51a3", "#17a2a2", "#a6761d")
 OTHER_DASHES: tuple[Any, ...] = (":", "--", "-.", (0, (1, 3)), (0, (6, 2, 1, 2)))
 LEGEND_WIDTH = 70  # characters below a single panel
 
@@ -26,27 +24,23 @@ LEGEND_WIDTH = 70  # characters below a single panel
 def save(figure: Any, out: Path, name: str) -> list[Path]:
     """PNG and PDF; without a date inside, so that the same numbers give the same files."""
     out.mkdir(parents=True, exist_ok=True)
-    files = [out / f"{name}.png", out / f"{name}.pdf"]
-    figure.savefig(files[0], metadata={"Software": None}, bbox_inches="tight")
-    figure.savefig(
-        files[1], metadata={"CreationDate": None, "Producer": None, "Creator": None}, bbox_inches="tight"
-    )
-    return files
+    without = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
+    for kind, keys in without.items():
+        figure.savefig(out / f"{name}.{kind}", metadata=dict.fromkeys(keys), bbox_inches="tight")
+    return [out / f"{name}.{kind}" for kind in without]
 
 
 def line_look(method: str, place: int = 0) -> tuple[str, Any]:
     """Colour and dash of a method; its second, third, ... setting has other dashes."""
-    own = METHOD_MARKS.get(method, ("", "", "-", ""))[2]
-    color = METHOD_COLORS.get(method, SPARE_COLORS[sum(method.encode()) % len(SPARE_COLORS)])
-    return color, own if place == 0 else OTHER_DASHES[(place - 1) % len(OTHER_DASHES)]
+    own = look(method)
+    return own.color, OTHER_DASHES[(place - 1) % len(OTHER_DASHES)] if place else DASHES[own.dash]
 
 
-def new_figure(**options: Any) -> tuple[Any, Any]:
+def new_figure(figsize: tuple[float, float], **options: Any) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    size = options.pop("figsize")
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=figsize, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(squeeze=False, **options)
 
@@ -62,27 +56,30 @@ def bars(source: Source, recipe: Recipe, out: Path) -> list[Path]:
     datasets = list(dict.fromkeys(dataset for dataset, _ in columns))
     with matplotlib_style():
         widths = [1 + sum(d == name for d, _ in columns) for name in datasets]
-        figure, axes = new_figure(
-            figsize=(max(5.6, 1.15 * sum(widths)), 3.6), ncols=len(datasets), width_ratios=widths
-        )
+        size = (max(5.6, 1.15 * sum(widths)), 3.6)
+        figure, axes = new_figure(size, ncols=len(datasets), width_ratios=widths)
         for axis, dataset in zip(axes[0], datasets, strict=True):
             _bar_panel(axis, source, recipe, [c for c in columns if c[0] == dataset])
             axis.set_title(dataset_label(dataset))
         axes[0][0].set_ylabel("accuracy (%)")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True))
-        if "paper" in unique:  # last in the legend
-            unique["paper"] = unique.pop("paper")
-        figure.legend(
-            unique.values(),
-            unique.keys(),
-            loc="outside lower center",
-            ncols=_legend_columns(list(unique), len(datasets)),
-        )
+        named = legend_entries(axes[0][:1])
+        if "paper" in named:  # last in the legend
+            named["paper"] = named.pop("paper")
+        legend_below(figure, named, _legend_columns(named, len(datasets)))
         return save(figure, out, figure_name("bars", source))
 
 
-def _legend_columns(labels: Sequence[str], panels: int) -> int:
+def legend_entries(axes: Iterable[Any]) -> dict[str, Any]:
+    """Label to handle, each label once."""
+    pairs = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    return {label: handle for panel in pairs for handle, label in panel}
+
+
+def legend_below(figure: Any, named: dict[str, Any], columns: int) -> None:
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)
+
+
+def _legend_columns(labels: Collection[str], panels: int) -> int:
     """One line below several panels; below a single one as few even lines as fit its width."""
     if panels > 1:
         return len(labels)
@@ -120,15 +117,8 @@ def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column])
             lowest = min(lowest, mean - (spread or 0), expected if expected is not None else 100)
             highest = max(highest, mean + (spread or 0), expected or 0)
         if "fedpurin" in heights:
-            level = float(np.mean(heights["fedpurin"]))
-            axis.hlines(
-                level,
-                place - 0.45,
-                place + 0.45,
-                color=METHOD_COLORS["fedpurin"],
-                linestyle="--",
-                linewidth=1.2,
-            )
+            level, color = float(np.mean(heights["fedpurin"])), look("fedpurin").color
+            axis.hlines(level, place - 0.45, place + 0.45, color=color, linestyle="--", linewidth=1.2)
     axis.set_xticks(range(len(columns)), [f"α = {alpha:g}" for _, alpha in columns])
     axis.set_xlim(-0.6, len(columns) - 0.4)
     room = max(2.0, highest - lowest)
@@ -139,19 +129,18 @@ def _bar_panel(axis: Any, source: Source, recipe: Recipe, columns: list[Column])
 # Accuracy over rounds
 
 
-def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") -> list[Path]:
+def curves(source: Source, recipe: Recipe, out: Path) -> list[Path]:
     """One panel per column; a line per row: mean over seeds, band from the lowest to the highest seed."""
-    columns = [c for c in recipe.columns(source.request) if any(rows_with_data(source, recipe, c))]
+    columns = [c for c in recipe.columns(source.request) if rows_with_data(source, recipe, c)]
     if not columns:
         return []
     with matplotlib_style():
-        width = max(5.6, 3.9 * len(columns))
-        figure, axes = new_figure(figsize=(width, 3.9), ncols=len(columns))
+        figure, axes = new_figure((max(5.6, 3.9 * len(columns)), 3.9), ncols=len(columns))
         for axis, column in zip(axes[0], columns, strict=True):
             for place, row in enumerate(recipe.chosen_rows(source.request)):
                 records = source.records(recipe, row, column)
                 if records:
-                    _line(axis, records, row, place, moment, by_method=recipe.name == "figure-rounds")
+                    _line(axis, records, row, place, by_method=recipe.name == "figure-rounds")
             beta_line(axis, source, recipe, column)
             if recipe.name == "figure-rounds":
                 _authors(axis, source, column)
@@ -159,10 +148,8 @@ def curves(source: Source, recipe: Recipe, out: Path, moment: str = "upload") ->
             axis.set_xlabel("round")
             axis.xaxis.get_major_locator().set_params(integer=True)
         axes[0][0].set_ylabel("accuracy as uploaded (%)")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=_legend_columns(labels, len(columns))
-        )
+        named = legend_entries(axes[0][:1])
+        legend_below(figure, named, _legend_columns(named, len(columns)))
         return save(figure, out, figure_name(recipe.name.removeprefix("figure-"), source))
 
 
@@ -170,31 +157,21 @@ def rows_with_data(source: Source, recipe: Recipe, column: Column) -> list[Varia
     return [row for row in recipe.chosen_rows(source.request) if source.records(recipe, row, column)]
 
 
-def _line(
-    axis: Any, records: Sequence[Record], row: Variant, place: int, moment: str, *, by_method: bool
-) -> None:
+def _line(axis: Any, records: Sequence[Record], row: Variant, place: int, *, by_method: bool) -> None:
     length = min(record.done for record in records)
-    values_st = np.array([100 * record.curve(moment)[:length] for record in records])
-    rounds = np.arange(1, length + 1)
-    dash: Any
-    color, dash = LINE_COLORS[place % len(LINE_COLORS)], LINE_DASHES[place % len(LINE_DASHES)]
+    values_st = np.array([100 * record.curve()[:length] for record in records])
+    rounds, mean_t = np.arange(1, length + 1), values_st.mean(axis=0)
     if by_method:
         color, dash = line_look(row.method)
     elif row.id.startswith("tau-"):
         color, dash = TAU_COLORS[place % len(TAU_COLORS)], "-"
-    heavy = row.id == "fedpurin" and by_method
-    axis.plot(
-        rounds,
-        values_st.mean(axis=0),
-        color=color,
-        linestyle=dash,
-        label=row.label,
-        linewidth=2.4 if heavy else 1.7,
-    )
+    else:
+        color, dash = LINES[place % len(LINES)]
+    width = 2.4 if row.id == "fedpurin" and by_method else 1.7
+    axis.plot(rounds, mean_t, color=color, linestyle=dash, label=row.label, linewidth=width)
     if len(values_st) > 1:
-        axis.fill_between(
-            rounds, values_st.min(axis=0), values_st.max(axis=0), color=color, alpha=0.15, linewidth=0
-        )
+        lowest, highest = values_st.min(axis=0), values_st.max(axis=0)
+        axis.fill_between(rounds, lowest, highest, color=color, alpha=0.15, linewidth=0)
 
 
 def beta_line(axis: Any, source: Source, recipe: Recipe, column: Column) -> None:
@@ -212,13 +189,11 @@ def _authors(axis: Any, source: Source, column: Column) -> None:
     """The first rounds of the authors' program, which exist for one setting."""
     if column != ("cifar-10", 0.5):
         return
-    for method in ("fedpurin", "fedavg"):
-        values = 100 * np.array(source.paper.first_rounds(method))
+    for method, marker in (("fedpurin", "o"), ("fedavg", "s")):
+        values, own = 100 * np.array(source.paper.first_rounds(method)), look(method)
         axis.plot(
-            np.arange(1, len(values) + 1), values, linestyle="none",
-            marker="o" if method == "fedpurin" else "s", markersize=4, markerfacecolor="none",
-            color=METHOD_COLORS[method],
-            label=f"authors' {'FedPURIN' if method == 'fedpurin' else 'FedAvg'}",
+            np.arange(1, len(values) + 1), values, linestyle="none", marker=marker, markersize=4,
+            markerfacecolor="none", color=own.color, label=f"authors' {own.label}",
         )  # fmt: skip
 
 

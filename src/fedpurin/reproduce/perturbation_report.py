@@ -9,8 +9,9 @@ import numpy as np
 
 from fedpurin.report.style import matplotlib_style
 from fedpurin.reproduce.markup import Item, MarkupTable
-from fedpurin.reproduce.paper_figures import new_figure, save
-from fedpurin.reproduce.source import describe_line
+from fedpurin.reproduce.paper_figures import legend_below, legend_entries, new_figure, save
+from fedpurin.reproduce.scales import DATASETS
+from fedpurin.reproduce.source import Source, describe_line
 
 LABELS = {
     "first-order": "first order, all samples",
@@ -22,6 +23,26 @@ LABELS = {
 COLORS = {"first-order": "#0072b2", "batch": "#d55e00", "fisher": "#009e73"}
 KINDS = {"predicted": "predicted", "measured": "zeroed", "small": "1 % step x 100"}
 LOWER = 5  # deciles
+COSTS = {
+    "mask": "FedPURIN's score and mask",
+    "mask_hessian": "the same with the quadratic term",
+    "full_gradient": "gradient over all samples",
+    "fisher": "per-sample Fisher",
+}
+SHARES = {
+    "zero_gradient_float32": "zero gradients, float32",
+    "zero_gradient_float16": "zero gradients, float16",
+    "at_floor_float32": "scores ≤ 1e-10, float32",
+    "at_floor_float16": "scores ≤ 1e-10, float16",
+    "kept_without_floor": "kept without the floor",
+    "kept_float32": "kept, float32",
+    "kept_float16": "kept, float16",
+}
+
+
+def lines(source: Source) -> list[dict[str, Any]]:
+    """The lines of check-perturbation: all of them, of whatever scale, where no data set was asked for."""
+    return source.lines("perturbation", source.request.datasets or DATASETS)
 
 
 def decile_table(line: dict[str, Any]) -> MarkupTable:
@@ -40,13 +61,12 @@ def decile_table(line: dict[str, Any]) -> MarkupTable:
     return MarkupTable("Change of the loss by score decile.", header, rows, notes)
 
 
-def half_table(lines: list[dict[str, Any]]) -> MarkupTable:
+def half_table(source: Source) -> MarkupTable:
     """The lower half of every layer zeroed at once: what a mask with tau = 0.5 does."""
     rows: list[list[Item]] = []
-    for line in lines:
-        for name in line.get("half_loss", ()):
-            loss, accuracy = line["half_loss"][name], line["half_accuracy"][name]
-            change = 100 * (accuracy - line["accuracy"])
+    for line in lines(source):
+        for name, loss in line.get("half_loss", {}).items():
+            change = 100 * (line["half_accuracy"][name] - line["accuracy"])
             rows.append([f"{describe_line(line)}: {LABELS[name]}", f"{loss:+.3f}", f"{change:+.1f}"])
     notes = [
         "The lower half of every layer, by score, set to zero at once; test accuracy in percentage points."
@@ -55,46 +75,31 @@ def half_table(lines: list[dict[str, Any]]) -> MarkupTable:
     return MarkupTable("The lower half zeroed.", header, rows, notes)
 
 
-def cost_table(lines: list[dict[str, Any]]) -> MarkupTable:
+def cost_table(source: Source) -> MarkupTable:
     """Seconds of scoring beside one round's local training."""
-    names = {
-        "mask": "FedPURIN's score and mask",
-        "mask_hessian": "the same with the quadratic term",
-        "full_gradient": "gradient over all samples",
-        "fisher": "per-sample Fisher",
-    }
     rows: list[list[Item]] = []
-    for line in lines:
+    for line in lines(source):
         s = line["seconds"]
-        shares = [f"{100 * s[name] / s['training']:.1f} %" if name in s else "-" for name in names]
+        shares = [f"{100 * s[name] / s['training']:.1f} %" if name in s else "-" for name in COSTS]
         rows.append([describe_line(line), f"{s['training']:.2f} s", *shares])
     notes = ["One core, shared with other work: read the ratios, not the seconds."]
-    return MarkupTable("Cost of scoring.", ["", "local training, one round", *names.values()], rows, notes)
+    return MarkupTable("Cost of scoring.", ["", "local training, one round", *COSTS.values()], rows, notes)
 
 
-def floor_table(lines: list[dict[str, Any]]) -> MarkupTable:
+def floor_table(source: Source) -> MarkupTable:
     """What float16 and the floor of 1e-10 do."""
-    names = {
-        "zero_gradient_float32": "zero gradients, float32",
-        "zero_gradient_float16": "zero gradients, float16",
-        "at_floor_float32": "scores ≤ 1e-10, float32",
-        "at_floor_float16": "scores ≤ 1e-10, float16",
-        "kept_without_floor": "kept without the floor",
-        "kept_float32": "kept, float32",
-        "kept_float16": "kept, float16",
-    }
     rows: list[list[Item]] = []
-    for line in lines:
-        shares = [f"{100 * line['shares'][name]:.1f} %" for name in names]
+    for line in lines(source):
+        shares = [f"{100 * line['shares'][name]:.1f} %" for name in SHARES]
         rows.append([describe_line(line), f"{line['loss']:.4f}", *shares])
     notes = ["Share of the exchanged parameters, τ = 0.5, last mini-batch."]
-    return MarkupTable("float16 and the floor.", ["", "training loss", *names.values()], rows, notes)
+    return MarkupTable("float16 and the floor.", ["", "training loss", *SHARES.values()], rows, notes)
 
 
 def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
     """A panel per score: bars measured, line predicted."""
     with matplotlib_style():
-        figure, axes = new_figure(figsize=(10.4, 3.3), ncols=3, sharey=True)
+        figure, axes = new_figure((10.4, 3.3), ncols=3, sharey=True)
         x, square = np.arange(1, 11), {"linestyle": ":", "marker": "s", "markersize": 4}
         for axis, (name, color) in zip(axes[0], COLORS.items(), strict=True):
             changes = line["scores"][name]
@@ -107,7 +112,6 @@ def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
             axis.grid(axis="x", visible=False)
             axis.set_yscale("symlog", linthresh=0.01)
         axes[0][0].set_ylabel("change of the loss")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        legend_below(figure, legend_entries(axes[0][:1]), 3)
         config = line["config"]
         return save(figure, out, f"perturbation-{config['data']['dataset']}-t{config['run']['rounds']}")

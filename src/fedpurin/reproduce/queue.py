@@ -11,8 +11,7 @@ import shlex
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +42,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Documents:
-    """What is made anew from the store; paths from the folder that holds the experiments."""
-
-    files: list[str]
-    figures: list[str]  # reproduce's words
-    out: str
-
-
-@dataclass(frozen=True)
 class Queue:
+    """What to run, and what is made anew from the store; paths from the folder that holds the experiments."""
+
     folder: Path  # experiments
     wanted: list[Wanted]
-    documents: Documents
+    files: list[Path]
+    figures: list[list[str]]  # reproduce's words
+    out: Path
 
     @classmethod
     def load(cls, folder: Path) -> Queue:
@@ -69,13 +63,15 @@ class Queue:
             ) from problem
         except tomllib.TOMLDecodeError as problem:
             raise ConfigError(f"{file} is not valid TOML: {problem}") from problem
-        documents = table.get("documents", {})
+        documents, base = table.get("documents", {}), folder.resolve().parent
         _known(documents, DOCUMENT_KEYS, f"{file}, [documents]")
-        wanted = [
-            _wanted(entry, f"{file}, cell {number}") for number, entry in enumerate(table.get("cell", []), 1)
-        ]
-        shown = Documents(documents.get("files", []), documents.get("figures", []), documents.get("out", "."))
-        return cls(folder, wanted, shown)
+        return cls(
+            folder,
+            wanted=[_wanted(entry, f"{file}, cell {i}") for i, entry in enumerate(table.get("cell", []), 1)],
+            files=[base / name for name in documents.get("files", [])],
+            figures=[shlex.split(words) for words in documents.get("figures", [])],
+            out=base / documents.get("out", "."),
+        )
 
     def steps(self, store: ResultStore, runs: Path, workers: int) -> list[tuple[Wanted, Step]]:
         """What is left, in the order of the file; a cell that two entries want comes once."""
@@ -91,7 +87,6 @@ def _wanted(entry: dict[str, Any], where: str) -> Wanted:
     for key in ("name", "method"):
         if not isinstance(entry.get(key), str):
             raise ConfigError(f"{where} needs a {key}")
-    name, question = entry["name"], str(entry.get("question", ""))
     cells, waits = [], ""
     try:
         request = Request(
@@ -103,10 +98,12 @@ def _wanted(entry: dict[str, Any], where: str) -> Wanted:
         )
         for seed in entry.get("seeds", [1]):
             alpha = float(entry.get("alpha", 0.5))
-            cells.append(Cell(request.config(request.datasets[0], alpha, seed, entry["method"]), name))
+            config = request.config(request.datasets[0], alpha, seed, entry["method"])
+            cells.append(Cell(config, entry["name"]))
     except ConfigError as problem:  # a method or setting that this version does not have yet
         cells, waits = [], str(problem)
-    return Wanted(name, question, cells, bool(entry.get("coverage")), waits)
+    question = str(entry.get("question", ""))
+    return Wanted(entry["name"], question, cells, bool(entry.get("coverage")), waits)
 
 
 def _known(entry: dict[str, Any], keys: set[str], where: str) -> None:
@@ -121,10 +118,7 @@ def show(queue: Queue, steps: list[tuple[Wanted, Step]], means: Means) -> None:
         if wanted.waits:
             means.say(f"  {wanted.name}: waits: {wanted.waits}")
     for wanted, step in steps:
-        state = f"continues after round {step.done}" if step.done else "new"
-        means.say(
-            f"  {wanted.name}: {step.cell.key}, {state}, about {clock(step.seconds)}; {wanted.question}"
-        )
+        means.say(f"  {wanted.name}: {step.cell.key}, {step}; {wanted.question}")
     means.say(f"{len(steps)} to run, about {clock(sum(step.seconds for _, step in steps))} in all.")
 
 
@@ -136,7 +130,7 @@ def work(queue: Queue, store: ResultStore, runs: Path, means: Means, minutes: fl
     with only_process(store.folder / "queue.lock", refusal), stoppable():
         os.nice(LOWEST_PRIORITY - os.nice(0))
         until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
-        means = Means(means.console, means.workers, means.data_dir, until)
+        means = replace(means, deadline=until)
         for wanted, step in queue.steps(store, runs, means.workers):
             if time.monotonic() > until:
                 means.say("the time is up")
@@ -164,26 +158,15 @@ def _store_unfinished(step: Step, store: ResultStore, means: Means) -> bool:
     return key is not None
 
 
-def regenerate(queue: Queue, draw: Callable[[list[str], Path], None], update: Callable[[Path], None]) -> None:
-    """Figures and documents from the store; `draw` takes reproduce's words, `update` a Markdown file."""
-    base = queue.folder.resolve().parent
-    for words in queue.documents.figures:
-        draw(shlex.split(words), base / queue.documents.out)
-    for file in queue.documents.files:
-        update(base / file)
-
-
 def commit(queue: Queue) -> str:
     """Commit the results and what was made from them; the message says which cells are finished."""
-    base = queue.folder.resolve().parent
-    paths = [queue.folder.resolve() / "results", *(base / file for file in queue.documents.files)]
-    paths += [base / queue.documents.out] if queue.documents.figures else []
+    results = queue.folder.resolve() / "results"
+    base, paths = results.parent.parent, [results, *queue.files, *([queue.out] if queue.figures else [])]
     words = [str(path) for path in paths if path.exists()]
     if not _git(base, "status", "--porcelain", "--", *words):
         return "nothing new to commit"
     _git(base, "add", "--", *words)
-    runs = str(queue.folder.resolve() / "results" / "runs.jsonl")
-    added = _git(base, "diff", "--cached", "--unified=0", "--", runs)
+    added = _git(base, "diff", "--cached", "--unified=0", "--", str(results / "runs.jsonl"))
     keys = [line.split('"', 4)[3] for line in added.splitlines() if line.startswith('+{"key"')]
     subject = f"Results of the queue: {len(keys)} run{'s' if len(keys) != 1 else ''}"
     _git(base, "commit", "-m", subject, "-m", "\n".join(keys) or "documents made anew", "--", *words)

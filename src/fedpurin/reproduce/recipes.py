@@ -25,11 +25,12 @@ class Variant:
 @dataclass(frozen=True)
 class Recipe:
     name: str
-    help: str
     rows: tuple[Variant, ...]
     datasets: tuple[str, ...] | None = None  # None: all of the scale
     alphas: tuple[float, ...] | None = None
     seeds: tuple[int, ...] | None = None
+    published: str = ""  # the paper's table with these rows
+    lengths: Mapping[str, Any] = field(default_factory=dict)  # by scale, where --rounds does not say it
 
     def chosen_rows(self, request: Request) -> list[Variant]:
         return [row for row in self.rows if not request.methods or row.method in request.methods]
@@ -48,12 +49,8 @@ class Recipe:
         return list(request.seeds or self.seeds or request.pick_seeds())
 
     def config(self, request: Request, row: Variant, column: Column, seed: int) -> Config:
-        table = row.table
-        if self.rows is COMMUNICATION and request.scale == "quick" and request.rounds is None:
-            table = SHORT_FOR_BYTES
-        if self.name == "table-values" and request.scale != "mini" and request.rounds is None:
-            table = {**row.table, **FIFTEEN_OF_SIXTY}
-        config = request.config(*column, seed, row.method, table)
+        length = self.lengths.get(request.scale, {}) if request.rounds is None else {}
+        config = request.config(*column, seed, row.method, {**row.table, **length})
         if row.beta_share is None:
             return config
         return config.updated({"method": {"beta": max(1, round(row.beta_share * config.run.rounds))}})
@@ -73,15 +70,17 @@ class Recipe:
         ]
 
 
-SHORT_FOR_BYTES: dict[str, dict[str, Any]] = {
-    "run": {"rounds": 3},
-    "data": {"train_samples": 100, "test_samples": 20},
-    "train": {"epochs": 2},
-    "method": {"beta": 2},
+SHORT_FOR_BYTES = {
+    "quick": {
+        "run": {"rounds": 3},
+        "data": {"train_samples": 100, "test_samples": 20},
+        "train": {"epochs": 2},
+        "method": {"beta": 2},
+    }
 }
 """Three rounds, the third after beta, of two local steps each: bytes need no accuracy."""
 
-FIFTEEN_OF_SIXTY = {"run": {"rounds": 15}, "method": {"beta": 30}}
+FIFTEEN_OF_SIXTY = {scale: {"run": {"rounds": 15}, "method": {"beta": 30}} for scale in ("paper", "quick")}
 """The first quarter of a run with T = 60 at the paper's share of beta."""
 
 
@@ -159,21 +158,21 @@ _CIFAR = (("cifar-10",), (0.5,))
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("table-accuracy", "accuracy of all methods, the paper's main table", METHODS),
-        Recipe("table-terms", "gradient or delta, with or without the quadratic term", TERMS),
-        Recipe("table-communication", "MiB before and after beta", COMMUNICATION, alphas=(0.1,)),
-        Recipe("table-controls", "does the score matter? random and magnitude instead", CONTROLS, *_CIFAR),
-        Recipe("table-switches", "effect of each switch of docs/fidelity.md", SWITCHES, *_CIFAR),
-        Recipe("table-beta", "do groups help? beta at once, early, at half", BETAS, *_CIFAR),
-        Recipe("table-values", "types of values on the wire: accuracy and MiB", VALUES, *_CIFAR, (1,)),
-        Recipe("table-paired", "FedPURIN against each method, client by client", METHODS),
-        Recipe("table-windows", "last ten rounds beside each method's best ten", METHODS),
-        Recipe("figure-bars", "all methods as grouped bars", METHODS),
-        Recipe("figure-rounds", "accuracy over rounds of all methods", METHODS),
-        Recipe("figure-bytes", "MiB per client over rounds", COMMUNICATION, alphas=(0.1,)),
-        Recipe("figure-bn", "with and without exchange of batch norm", NORM, ("cifar-10",)),
-        Recipe("figure-tau", "share of critical parameters", TAUS, ("cifar-10",)),
-        Recipe("figure-coverage", "how often each parameter was critical", (TERMS[0],), *_CIFAR, (1,)),
-        Recipe("check-norms", "merged models with new batch-norm statistics", METHODS),
+        Recipe("table-accuracy", METHODS, published="accuracy"),
+        Recipe("table-terms", TERMS, published="terms"),  # gradient or delta, with the quadratic term or not
+        Recipe("table-communication", COMMUNICATION, alphas=(0.1,), lengths=SHORT_FOR_BYTES),
+        Recipe("table-controls", CONTROLS, *_CIFAR),  # does the score matter?
+        Recipe("table-switches", SWITCHES, *_CIFAR),  # effect of each switch of docs/fidelity.md
+        Recipe("table-beta", BETAS, *_CIFAR),  # do groups help?
+        Recipe("table-values", VALUES, *_CIFAR, (1,), lengths=FIFTEEN_OF_SIXTY),
+        Recipe("table-paired", METHODS),
+        Recipe("table-windows", METHODS),
+        Recipe("figure-bars", METHODS, published="accuracy"),
+        Recipe("figure-rounds", METHODS, published="accuracy"),
+        Recipe("figure-bytes", COMMUNICATION, alphas=(0.1,), lengths=SHORT_FOR_BYTES),
+        Recipe("figure-bn", NORM, ("cifar-10",)),
+        Recipe("figure-tau", TAUS, ("cifar-10",)),
+        Recipe("figure-coverage", (TERMS[0],), *_CIFAR, (1,)),
+        Recipe("check-norms", METHODS),
     )
 }

@@ -13,11 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
 
 from fedpurin.errors import RunError
-from fedpurin.reproduce.result_store import ACCURACY_UNIT
+from fedpurin.job import Job
+from fedpurin.reproduce.perturbation import settle_norms
+from fedpurin.reproduce.result_store import ACCURACY_UNIT, identity
+from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import MOMENTS, Run, load_run
-from fedpurin.runs.same_setting import cell_key, config_of
+from fedpurin.runs.same_setting import config_of
+from fedpurin.train import evaluate, prepare_process
 
 HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
 
@@ -32,11 +37,9 @@ def run_record(path: Path, *, partial: bool = False) -> dict[str, Any]:
         )
     if run.rounds == 0:
         raise RunError(f"{path} has no finished round yet; import it later")
-    config = config_of(run.config)
     environment = run.environment
     return {
-        "key": cell_key(config),
-        "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
+        **identity(config_of(run.config)),
         "complete": run.complete,
         "done": run.rounds,
         "split": run.split,
@@ -85,19 +88,16 @@ def _bytes(run: Run) -> dict[str, list[int]]:
 
 def _kept(run: Run) -> dict[str, list[float | None]]:
     names, shares = run.kept()
-    return {
-        name: [None if np.isnan(v) else round(v, 4) for v in row]
-        for name, row in zip(names, shares.tolist(), strict=True)
-    }
+    rounded = [[None if np.isnan(v) else round(v, 4) for v in row] for row in shares.tolist()]
+    return dict(zip(names, rounded, strict=True))
 
 
 def _groups(run: Run) -> list[float] | None:
     """Mean number of collaborators per client and round; None for methods without groups."""
     if not any(line.get("collaborators") is not None for line in run.lines):
         return None
-    return [
-        round(float(np.mean([len(g) for g in line.get("collaborators") or [[]]])), 2) for line in run.lines
-    ]
+    groups = [line.get("collaborators") or [[]] for line in run.lines]
+    return [round(float(np.mean([len(group) for group in at_once])), 2) for at_once in groups]
 
 
 def _seconds(run: Run) -> dict[str, float]:
@@ -120,19 +120,16 @@ def coverage_record(path: Path) -> dict[str, Any] | None:
         return None
     rounds = int(stored["rounds"][0])
     layers, start = [], 0
-    shown = set(shown_layers([layer for layer in run.layers if layer["exchanged"]]))
-    for layer in run.layers:
-        if not layer["exchanged"]:
-            continue
-        stop = start + layer["size"]
-        part_cd = stored["client_counts"][:, start:stop].astype(np.int64)
-        server_d = stored["server_counts"][start:stop].astype(np.int64)
-        layers.append(_layer(layer, part_cd, server_d, rounds, layer["name"] in shown))
-        start = stop
-    config = config_of(run.config)
+    exchanged = [layer for layer in run.layers if layer["exchanged"]]
+    shown = shown_layers(exchanged)
+    for layer in exchanged:
+        part = slice(start, start + layer["size"])
+        counts_cd = stored["client_counts"][:, part].astype(np.int64)
+        server_d = stored["server_counts"][part].astype(np.int64)
+        layers.append(_layer(layer, counts_cd, server_d, rounds, layer["name"] in shown))
+        start = part.stop
     return {
-        "key": cell_key(config),
-        "config": config.as_dict() | {"data": config.as_dict()["data"] | {"dir": ""}},
+        **identity(config_of(run.config)),
         "rounds": rounds,
         "client_ids": stored["client_ids"].tolist(),
         "never": round(float((stored["client_counts"] == 0).mean()), 6),
@@ -150,11 +147,8 @@ def _coverage_so_far(path: Path) -> dict[str, NDArray[Any]] | None:
 def shown_layers(layers: list[dict[str, Any]]) -> list[str]:
     """First convolution, first convolution of each stage, classifier; small models: every weight matrix."""
     names = [layer["name"] for layer in layers]
-    chosen = [
-        name
-        for name in names
-        if name == "pre_conv.weight" or name.endswith(".conv1.weight") or name == "classifier.weight"
-    ]
+    whole = ("pre_conv.weight", "classifier.weight")
+    chosen = [name for name in names if name in whole or name.endswith(".conv1.weight")]
     return chosen if "pre_conv.weight" in chosen else [n for n in names if n.endswith("weight")]
 
 
@@ -194,3 +188,30 @@ def pack_counts(rows: NDArray[np.int64]) -> str:
 def unpack_counts(text: str, rows: int) -> NDArray[np.int64]:
     flat = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<i2")
     return flat.reshape(rows, -1).astype(np.int64)
+
+
+# Batch norm
+
+
+def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
+    """The line of `norms.jsonl`: how much of "after merging" is an artefact of batch norm?
+
+    A client's running statistics belong to the model it trained. After a merge its weights are others, and
+    the model is evaluated with statistics that do not fit it. Here they are estimated anew over the client's
+    own training samples, without touching a weight, from the final models of a finished run.
+    """
+    config = config_of(read_toml(path / "config.toml"))
+    files = sorted((path / "models").glob("client-*.safetensors"))
+    if not files:
+        raise RunError(f"{path} has no final models; finish it with: fedpurin resume {path}")
+    prepare_process()
+    job = Job.build(config.updated({"data": {"dir": data_dir}}) if data_dir else config)
+    accuracy: dict[str, list[int]] = {"merged": [], "settled": []}
+    for client, file in enumerate(files):
+        model, data = job.model(client), job.client_data(client)
+        model.load_state_dict(load_tensors(file))
+        for name, values in accuracy.items():
+            if name == "settled":
+                settle_norms(model, data)
+            values.append(round(evaluate(model, data, "cpu").accuracy * ACCURACY_UNIT))
+    return identity(config) | {"accuracy": accuracy}

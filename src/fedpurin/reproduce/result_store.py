@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 from fedpurin.config import Config
 from fedpurin.errors import RunError
 from fedpurin.reproduce.scales import option
 from fedpurin.runs.parsing import parse_lines
-from fedpurin.runs.run import row_means
+from fedpurin.runs.run import Floats, row_means
 from fedpurin.runs.same_setting import ConfigTable, cell_key, config_of, seeds, setting_key
 
-Floats = NDArray[np.float64]
 PATIENCE = 60  # seconds to wait for another process that is writing a line
 ACCURACY_UNIT = 1e4  # per-client accuracies are whole ten-thousandths
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """How every line begins. Where the data lay is left out: it decides nothing."""
+    table = config.as_dict()
+    return {"key": cell_key(config), "config": table | {"data": table["data"] | {"dir": ""}}}
 
 
 class Record:
@@ -35,6 +39,11 @@ class Record:
     @cached_property
     def config(self) -> Config:
         return config_of(self.line["config"])
+
+    @property
+    def column(self) -> tuple[str, float]:
+        """Data set and alpha."""
+        return self.config.data.dataset, self.config.data.alpha
 
     @property
     def beta(self) -> int | None:
@@ -73,9 +82,9 @@ class Record:
         values = np.array([[np.nan if v is None else v for v in row] for row in raw], dtype=np.float64)
         return values / ACCURACY_UNIT
 
-    def best(self, moment: str = "upload", rounds: int | None = None) -> float:
+    def best(self, moment: str = "upload") -> float:
         """The paper's figure: the best round's mean, picked on test data; in percent."""
-        return float(100 * np.nanmax(self.curve(moment)[:rounds]))
+        return float(100 * np.nanmax(self.curve(moment)))
 
     def mean(self, moment: str, window: slice) -> float:
         """Mean accuracy over these rounds, in percent."""
@@ -102,12 +111,9 @@ class Record:
             "done": rounds,
             "digest": None,
             "accuracy": {},
-            "clients": cut(line["clients"]),
-            "bytes": cut(line["bytes"]),
-            "kept": cut(line["kept"]),
             "groups": line["groups"] and line["groups"][:rounds],
         }
-        return Record(line | shorter)
+        return Record(line | shorter | {name: cut(line[name]) for name in ("clients", "bytes", "kept")})
 
 
 class Shelf:
@@ -207,10 +213,7 @@ def _family(config: ConfigTable) -> str:
 def _end_torn_line(file: Any) -> None:
     """Cut off a last line that a crash left without its end."""
     size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return
-    file.seek(size - 1)
-    if file.read(1) == b"\n":
-        return
-    file.seek(0)
-    file.truncate(file.read().rfind(b"\n") + 1)
+    file.seek(max(0, size - 1))
+    if file.read() not in (b"", b"\n"):
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)

@@ -11,17 +11,19 @@ from fedpurin.config import Config
 from fedpurin.errors import ConfigError
 from fedpurin.runs.same_setting import differences, method_settings
 
-PRESETS = {
-    "fashion-mnist": "paper-fashion-mnist",
-    "cifar-10": "paper-cifar10",
-    "cifar-100": "paper-cifar100",
-    "fashion-mnist-mini": "mini",
-}
-ALPHAS = {
-    "fashion-mnist": (0.1, 0.5, 1.0),
-    "cifar-10": (0.1, 0.5, 1.0),
-    "cifar-100": (0.01, 0.1, 0.5),
-    "fashion-mnist-mini": (0.1, 0.5, 1.0),
+
+@dataclass(frozen=True)
+class DataSet:
+    label: str
+    preset: str
+    alphas: tuple[float, ...]
+
+
+DATASETS = {
+    "fashion-mnist": DataSet("Fashion-MNIST", "paper-fashion-mnist", (0.1, 0.5, 1.0)),
+    "cifar-10": DataSet("CIFAR-10", "paper-cifar10", (0.1, 0.5, 1.0)),
+    "cifar-100": DataSet("CIFAR-100", "paper-cifar100", (0.01, 0.1, 0.5)),
+    "fashion-mnist-mini": DataSet("Fashion-MNIST mini", "mini", (0.1, 0.5, 1.0)),
 }
 PAPER_SETS = ("fashion-mnist", "cifar-10", "cifar-100")
 QUICK_SHARE = 10  # quick runs a tenth of the paper's rounds, beta scaled along
@@ -61,7 +63,7 @@ class Request:
         return [d for d in here if d in self.datasets] if self.datasets else usual
 
     def pick_alphas(self, dataset: str, offered: Iterable[float] | None = None) -> list[float]:
-        return list(self.alphas or offered or ALPHAS[dataset])
+        return list(self.alphas or offered or DATASETS[dataset].alphas)
 
     def pick_seeds(self) -> list[int]:
         return list(self.seeds or SCALES[self.scale][1])
@@ -82,7 +84,7 @@ class Request:
 @lru_cache
 def paper_config(dataset: str, method: str) -> Config:
     """The preset of the data set for this method, with those of its settings that the method has."""
-    return Config.preset(PRESETS[dataset]).updated({"run": {"method": method}})
+    return Config.preset(DATASETS[dataset].preset).updated({"run": {"method": method}})
 
 
 def own(table: Mapping[str, Any], method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
@@ -90,11 +92,9 @@ def own(table: Mapping[str, Any], method: str, methods: Sequence[str] = ()) -> d
 
     Asked for this method alone, it keeps them all, so that the configuration refuses what is unknown.
     """
-    if tuple(methods) == (method,):
-        return {section: dict(values) for section, values in table.items()}
-    accepted = method_settings(method) or frozenset()
     own_table = {section: dict(values) for section, values in table.items()}
-    if "method" in own_table:
+    if "method" in own_table and tuple(methods) != (method,):
+        accepted = method_settings(method) or frozenset()
         own_table["method"] = {k: v for k, v in own_table["method"].items() if k in accepted}
     return own_table
 

@@ -1,25 +1,57 @@
-"""Everything a table or figure is made from, and the words they share."""
+"""Everything a table or figure is made from (store, paper, request), and the words they share."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from fedpurin.reproduce.markup import Entry, Item
-from fedpurin.reproduce.published import Paper
 from fedpurin.reproduce.recipes import Column, Recipe, Variant
 from fedpurin.reproduce.result_store import Record, ResultStore
-from fedpurin.reproduce.scales import Request
-from fedpurin.reproduce.stats import Difference, noise
+from fedpurin.reproduce.scales import DATASETS, Request
+from fedpurin.reproduce.stats import Difference
 
-DATASET_LABELS = {
-    "fashion-mnist": "Fashion-MNIST",
-    "cifar-10": "CIFAR-10",
-    "cifar-100": "CIFAR-100",
-    "fashion-mnist-mini": "Fashion-MNIST mini",
-}
+INTERVAL = (
+    "mean over clients and seeds, 95 % bootstrap interval over seeds, then clients (of one seed: over its "
+    "clients only, so it holds nothing of what another split would change)"
+)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The paper's printed numbers, from paper.toml beside this file."""
+
+    table: dict[str, Any]
+
+    @classmethod
+    @lru_cache
+    def load(cls) -> Paper:
+        return cls(tomllib.loads((files("fedpurin.reproduce") / "paper.toml").read_text("utf-8")))
+
+    @property
+    def columns(self) -> list[tuple[str, float]]:
+        return [(str(dataset), float(alpha)) for dataset, alpha in self.table["columns"]]
+
+    def number(self, kind: str, row: str, dataset: str, alpha: float) -> float | None:
+        """A cell of `accuracy`, `deviation` or `terms`; None where the paper has none."""
+        values = self.table[kind].get(row)
+        if values is None or (dataset, alpha) not in self.columns:
+            return None
+        return float(values[self.columns.index((dataset, alpha))])
+
+    def traffic(self, dataset: str, alpha: float, method: str) -> list[float] | None:
+        """MiB: up before beta, up after, down before, down after; known for one alpha."""
+        values = self.table["communication"].get(dataset, {}).get(method) if alpha == 0.1 else None
+        return None if values is None else [float(v) for v in values]
+
+    def first_rounds(self, method: str) -> list[float]:
+        return [float(v) for v in self.table["first-rounds"].get(method, [])]
 
 
 @dataclass(frozen=True)
@@ -34,23 +66,19 @@ class Source:
         stored = [self.store.record(recipe.config(self.request, row, column, seed)) for seed in seeds]
         return [record for record in stored if record is not None]
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        """Lines of the store about the data sets of the request, the longest runs last."""
-        wanted = self.request.pick_datasets(None)
+    def lines(self, kind: str, datasets: Collection[str] = ()) -> list[dict[str, Any]]:
+        """Lines of the store about these data sets, else about the request's; the longest runs last."""
+        wanted = datasets or self.request.pick_datasets()
         lines = [x for x in self.store.lines(kind) if x["config"]["data"]["dataset"] in wanted]
         return sorted(lines, key=lambda x: (x["config"]["data"]["dataset"], x["config"]["run"]["rounds"]))
 
 
 def dataset_label(dataset: str) -> str:
-    return DATASET_LABELS.get(dataset, dataset)
+    return DATASETS[dataset].label if dataset in DATASETS else dataset
 
 
 def column_label(column: Column) -> str:
     return f"{dataset_label(column[0])} α={column[1]:g}"
-
-
-def record_column(record: Record) -> Column:
-    return record.config.data.dataset, record.config.data.alpha
 
 
 def describe_line(line: dict[str, Any]) -> str:
@@ -76,11 +104,6 @@ def scale_text(source: Source, recipe: Recipe) -> str:
     return "Scale: " + "; ".join(texts) + "."
 
 
-def best_entry(records: list[Record], paper: float | None = None, moment: str = "upload") -> Item:
-    """Mean and deviation over seeds of the best round; unfinished runs say how far they came."""
-    return spread([record.best(moment) for record in records], records, paper)
-
-
 def spread(values: list[float], records: list[Record], paper: float | None = None) -> Item:
     """Mean and deviation over seeds of a figure that each of these records gave."""
     if not values:
@@ -93,24 +116,3 @@ def spread(values: list[float], records: list[Record], paper: float | None = Non
 
 def gap_text(gap: Difference | None) -> str:
     return "other clients" if gap is None else f"{gap.text()} {gap.verdict}"
-
-
-def seeds_text(records: list[Record]) -> str:
-    return ", ".join(str(s) for s in sorted({r.config.run.seed for r in records})) or "none"
-
-
-INTERVAL = (
-    "mean over clients and seeds, 95 % bootstrap interval over seeds, then clients (of one seed: over its "
-    "clients only, so it holds nothing of what another split would change)"
-)
-
-
-def noise_note(source: Source, records: list[Record]) -> str:
-    """How far two runs of one configuration lie apart, from the replicates of these records."""
-    texts = [
-        f"{record.config.run.method} with another {what}: {gap.text()}"
-        for record in records
-        for what, gap in noise(record, source.store.records())
-    ]
-    said = "; ".join(dict.fromkeys(texts))
-    return f"Size of noise (replicates, last ten rounds, after training): {said or 'no replicate here yet'}."

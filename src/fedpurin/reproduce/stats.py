@@ -5,16 +5,14 @@ Shapes: T rounds, N clients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedpurin.reproduce.result_store import Record
-from fedpurin.runs.run import row_means
+from fedpurin.runs.run import Floats, row_means
 
-Floats = NDArray[np.float64]
 RESAMPLES = 10_000
 LEVEL = 95
 LAST = 10  # rounds over which a client's accuracy is averaged
@@ -87,11 +85,11 @@ def paired(
 
 def paired_best(ours: Sequence[Record], theirs: Sequence[Record], moment: str) -> Difference | None:
     """The same, each run over its own best window of ten rounds."""
-    parts = [
-        100
-        * (clients_over(a, moment, best_window(a, moment)) - clients_over(b, moment, best_window(b, moment)))
-        for a, b in _partners(ours, theirs)
-    ]
+
+    def best(record: Record) -> Floats:
+        return 100 * clients_over(record, moment, best_window(record, moment))
+
+    parts = [best(mine) - best(other) for mine, other in _partners(ours, theirs)]
     return difference(parts, max((record.done for record in ours), default=0))
 
 
@@ -117,6 +115,14 @@ def best_window(record: Record, moment: str, length: int = LAST) -> slice:
     means = np.convolve(np.nan_to_num(curve), np.ones(length) / length, mode="valid")
     start = int(means.argmax())
     return slice(start, start + length)
+
+
+def by_setting(records: Iterable[Record]) -> list[list[Record]]:
+    """The seeds of each setting together."""
+    settings: dict[Hashable, list[Record]] = {}
+    for record in records:
+        settings.setdefault(record.setting, []).append(record)
+    return list(settings.values())
 
 
 def replicates(record: Record, records: Sequence[Record]) -> list[tuple[str, Record]]:

@@ -108,6 +108,8 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
         covered[name] = Log(length, _checksum(file, length))
         if known is not None and known[name] != covered[name].crc:
             raise ValueError(f"{name} is not as it was when it was made")
+    if not set(about["checksums"]) <= {file.stem for file in folder.glob("*.safetensors")}:
+        raise ValueError("checkpoint.json names parts that are not there")
     parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}
     for tensors in parts.values():
         check_rows(folder.parent, tensors)

@@ -65,28 +65,20 @@ class RunDirectory:
         try:
             files.make_folders(path)
             _check_free(path)
-            run = cls(path)
+            with contextlib.ExitStack() as on_failure:
+                run = on_failure.enter_context(cls(path))
+                _check_free(path)  # again, now that nobody else can write it
+                files.remove_leftovers(path)
+                for name, text in texts.items():
+                    files.write_atomic(path / name, text)
+                for log in LOGS:
+                    files.append(path / log, b"")
+                files.make_folders(path / "checkpoints")
+                files.write_atomic(path / "config.toml", job.config.to_toml())  # last: now it is a run
+                on_failure.pop_all()
         except OSError as problem:
             raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
-        try:
-            _check_free(path)  # again, now that nobody else can write it
-            run._begin(texts, job.config)
-        except OSError as problem:
-            run.close()
-            raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
-        except BaseException:
-            run.close()
-            raise
         return run
-
-    def _begin(self, texts: dict[str, str], config: Config) -> None:
-        files.remove_leftovers(self.path)
-        for name, text in texts.items():
-            files.write_atomic(self.path / name, text)
-        for log in LOGS:
-            files.append(self.path / log, b"")
-        files.make_folders(self.path / "checkpoints")
-        files.write_atomic(self.path / "config.toml", config.to_toml())  # last: now it is a run
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -99,16 +91,14 @@ class RunDirectory:
     @classmethod
     def reopen(cls, path: Path, given: Given | None = None) -> tuple[RunDirectory, Job]:
         """A run that is to be continued, and its job, which must have kept its model and its clients."""
-        run = cls.open(path)
-        try:
+        with contextlib.ExitStack() as on_failure:
+            run = on_failure.enter_context(cls.open(path))
             if run.complete:
                 raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
             job = Job.build(run.config(), given)
             run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
             run._check("clients.json", job.describe_clients(), "the clients and their data")
-        except BaseException:
-            run.close()
-            raise
+            on_failure.pop_all()
         return run, job
 
     def _check(self, name: str, now: dict[str, Any], what: str) -> None:
@@ -214,7 +204,8 @@ class RunDirectory:
 
     def _begin_anew(self) -> None:
         """Empty logs. Old ones stay beside them, unless they hold no more than a checkpoint would repeat."""
-        expected = not self.warnings and self._last_round() <= self.config().run.checkpoint_every
+        last = max((int(line.get("round", 0)) for line in read_lines(self.path / LOGS[0])), default=0)
+        expected = not self.warnings and last <= self.config().run.checkpoint_every
         with self._writing():
             for log in reversed(LOGS):  # metrics.jsonl last: as long as it is there, `expected` is the same
                 file = self.path / log
@@ -226,10 +217,6 @@ class RunDirectory:
                     )
                 files.write_atomic(file, "")
         self._logs = {log: Log() for log in LOGS}
-
-    def _last_round(self) -> int:
-        """The last round that metrics.jsonl holds a whole line of."""
-        return max((int(line.get("round", 0)) for line in read_lines(self.path / LOGS[0])), default=0)
 
     # The end
 
@@ -266,11 +253,8 @@ class RunDirectory:
 
 def stored_config(path: Path) -> Config:
     """The configuration of a run that nobody is writing at the moment."""
-    directory = RunDirectory.open(path)
-    try:
+    with RunDirectory.open(path) as directory:
         return directory.config()
-    finally:
-        directory.close()
 
 
 def models_to_collect(path: Path) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fedpurin import wire
 from fedpurin.messages import Message
 from fedpurin.runs.ledger import Direction
@@ -20,11 +22,13 @@ PAPER_VALUE_BYTES = 4
 
 def paper_bytes(message: Message, direction: Direction) -> int:
     """The paper's counting rule for one message of one client."""
-    values_nd = message.values_nd
-    travels = values_nd != 0 if message.support_nd is None else (values_nd != 0) & message.support_nd
+    values_nd = message.values_nd.numpy()  # which compares and counts many times faster than torch
+    travels = values_nd != 0
+    if message.support_nd is not None:
+        travels &= message.support_nd.numpy()
     has_mask = direction == "up" and message.critical_nd is not None
     mask = -(-values_nd.shape[1] // 8) if has_mask else 0
-    return PAPER_VALUE_BYTES * int(travels.sum()) + mask
+    return PAPER_VALUE_BYTES * int(np.count_nonzero(travels)) + mask
 
 
 def ledger_entry(data: bytes | memoryview, message: Message, *, meta: int = 0) -> dict[str, Any]:

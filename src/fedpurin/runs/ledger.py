@@ -15,7 +15,6 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from fedpurin.errors import RunError
 from fedpurin.files import write_atomic, writing
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
-from fedpurin.runs.shapes import CONFIG, LAYOUT, LEDGER_LINE, check, complaint
+from fedpurin.runs.shapes import CONFIG, LAYOUT, LEDGER_LINE, complaint
 from fedpurin.value_types import all_types
 
 Direction = Literal["up", "down"]
@@ -92,34 +91,31 @@ class Ledger:
         run = Path(path)
         if not (run / "ledger.jsonl").is_file():
             raise RunError(f"{run} has no ledger.jsonl; is this a run directory?")
-        layout = read_json(run / "layout.json")
+        layout = read_json(run / "layout.json", LAYOUT)
         if layout is None or "exchanged" not in layout:
             raise RunError(f"{run} lacks a layout.json that says how many parameters are exchanged")
-        check(run / "layout.json", layout, LAYOUT)
-        config = check(run / "config.toml", read_toml(run / "config.toml"), CONFIG)
+        config = read_toml(run / "config.toml", CONFIG)
         return cls.read(run / "ledger.jsonl", layout["exchanged"], config)
 
     @classmethod
     def read(cls, file: Path, d: int, config: dict[str, Any]) -> Ledger:
         lines = read_lines(file)
         for number, line in enumerate(lines, start=1):
-            if said := complaint(line, LEDGER_LINE) or _no_direction(line):
+            said = complaint(line, LEDGER_LINE)
+            if not said and line["direction"] not in DIRECTIONS:
+                said = f"its direction is {line['direction']!r}"
+            if said:
                 raise RunError(f"{file}, line {number} is not a message: {said} ({line}); restore the file")
-        ledger = cls._of(lines, d)
-        beta = config.get("method", {}).get("beta")
-        has_masks = beta is not None and bool((ledger.critical_m >= 0).any())
-        return cls(**{**vars(ledger), "beta": int(beta) if has_masks else None})
 
-    @classmethod
-    def _of(cls, lines: Sequence[dict[str, Any]], d: int) -> Ledger:
         def ints(values: list[Any]) -> Ints:
             return np.array(values, dtype=np.int64)
 
         critical = [line.get("critical") for line in lines]
+        has_masks = any(value is not None for value in critical)
         return cls(
             round_m=ints([line["round"] for line in lines]),
             client_m=ints([line["client"] for line in lines]),
-            up_m=np.array([DIRECTIONS.index(line["direction"]) == 0 for line in lines], dtype=np.bool_),
+            up_m=np.array([line["direction"] == "up" for line in lines], dtype=np.bool_),
             sections_ms=ints([[line["bytes"].get(name, 0) for name in SECTIONS] for line in lines]).reshape(
                 len(lines), len(SECTIONS)
             ),
@@ -130,6 +126,7 @@ class Ledger:
             mask_encodings=[str(line.get("mask_encoding", "none")) for line in lines],
             value_types=[str(line.get("value_type", "float32")) for line in lines],
             d=d,
+            beta=config.get("method", {}).get("beta") if has_masks else None,
         )
 
     def __len__(self) -> int:
@@ -180,9 +177,9 @@ class Ledger:
             bound=sum(self.bound(int(m)) for m in np.flatnonzero(chosen)),
         )
 
-    def rounds(self, direction: Direction | None = None) -> dict[int, Totals]:
-        chosen = np.ones(len(self), dtype=np.bool_) if direction is None else self.of(direction)
-        return {int(t): self.totals(direction, int(t), int(t)) for t in np.unique(self.round_m[chosen])}
+    def rounds(self, direction: Direction) -> dict[int, Totals]:
+        rounds = np.unique(self.round_m[self.of(direction)]).tolist()
+        return {t: self.totals(direction, t, t) for t in rounds}
 
     def phases(self, direction: Direction) -> dict[str, Totals]:
         """All rounds and, for methods with critical masks, those up to beta and those after it."""
@@ -205,19 +202,24 @@ class Ledger:
 
     def to_csv(self, path: Path | str) -> None:
         """A line per message, with its total and its bound."""
+        columns = {
+            "round": self.round_m,
+            "client": self.client_m,
+            "direction": np.where(self.up_m, "up", "down"),
+            **dict(zip(SECTIONS, self.sections_ms.T, strict=True)),
+            "kept": self.kept_m,
+            "critical": [critical if critical >= 0 else "" for critical in self.critical_m],
+            "outside": self.outside_m,
+            "paper_bytes": self.paper_m,
+            "mask_encoding": self.mask_encodings,
+            "value_type": self.value_types,
+            "total": self.total_m,
+            "bound": [round(self.bound(m), 1) for m in range(len(self))],
+        }
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        counts = ("kept", "critical", "outside", "paper_bytes")
-        words = ("mask_encoding", "value_type", "total", "bound")
-        writer.writerow(["round", "client", "direction", *SECTIONS, *counts, *words])
-        total_m = self.total_m
-        for m in range(len(self)):
-            where = (self.round_m[m], self.client_m[m], "up" if self.up_m[m] else "down")
-            critical = self.critical_m[m] if self.critical_m[m] >= 0 else ""
-            amounts = (self.kept_m[m], critical, self.outside_m[m], self.paper_m[m])
-            coding = (self.mask_encodings[m], self.value_types[m])
-            sums = (total_m[m], round(self.bound(m), 1))
-            writer.writerow([*where, *self.sections_ms[m], *amounts, *coding, *sums])
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
         with writing(Path(path)):
             write_atomic(Path(path), text.getvalue())
 
@@ -236,10 +238,6 @@ class Ledger:
     def to_json(self, path: Path | str) -> None:
         with writing(Path(path)):
             write_atomic(Path(path), json.dumps(self.document(), indent=1) + "\n")
-
-
-def _no_direction(line: dict[str, Any]) -> str:
-    return "" if line["direction"] in DIRECTIONS else f"its direction is {line['direction']!r}"
 
 
 def _row(direction: str, phase: str, totals: Totals) -> dict[str, str]:

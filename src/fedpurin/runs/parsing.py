@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
+from fedpurin.runs.shapes import check
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -51,17 +52,19 @@ def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
     return entries
 
 
-def read_toml(file: Path) -> dict[str, Any]:
+def read_toml(file: Path, shape: Any = None) -> dict[str, Any]:
+    """A TOML table of this shape."""
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        table = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
+    return check(file, table, shape)
 
 
-def read_json(file: Path) -> dict[str, Any] | None:
-    """A JSON object, or None when the file is not there."""
+def read_json(file: Path, shape: Any = None) -> dict[str, Any] | None:
+    """A JSON object of this shape, or None when the file is not there."""
     try:
         data = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
@@ -70,4 +73,4 @@ def read_json(file: Path) -> dict[str, Any] | None:
         raise RunError(f"{file} is not valid JSON ({error}); the run directory is damaged") from error
     if not isinstance(data, dict):
         raise RunError(f"{file} should hold a JSON object, not a {type(data).__name__}")
-    return data
+    return check(file, data, shape)

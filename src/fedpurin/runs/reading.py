@@ -23,19 +23,22 @@ VALIDATION = "validation"  # the trained models once more, on validation samples
 
 def read_run(path: Path) -> dict[str, Any]:
     """The fields of `Run`."""
-    config = shapes.check(path / "config.toml", read_toml(path / "config.toml"), shapes.CONFIG)
-    people = _json(path / "clients.json", shapes.CLIENTS) or {}
-    layout = _json(path / "layout.json", shapes.LAYOUT) or {}
+    config = read_toml(path / "config.toml", shapes.CONFIG)
+    people = read_json(path / "clients.json", shapes.CLIENTS) or {}
+    layout = read_json(path / "layout.json", shapes.LAYOUT) or {}
     lines = read_lines(path / "metrics.jsonl")
     for number, line in enumerate(lines, start=1):
         shapes.check(path / "metrics.jsonl", line, shapes.METRICS_LINE, f"line {number}")
     clients = client_count(path, config, people, lines)
     rounds, final = _check_metrics(path / "metrics.jsonl", lines, clients, config)
     classes = [str(name) for name in people.get("classes", [])]
+    ledger = Ledger.read(path / "ledger.jsonl", int(layout.get("exchanged", 0)), config)
+    if len(ledger) and not 0 <= ledger.client_m.min() <= ledger.client_m.max() < clients:
+        raise RunError(f"{path / 'ledger.jsonl'}: client ids must lie in 0..{clients - 1}")
     return {
         "path": path,
         "config": config,
-        "environment": _json(path / "environment.json", shapes.ENVIRONMENT) or {},
+        "environment": read_json(path / "environment.json", shapes.ENVIRONMENT) or {},
         "layers": list(layout.get("layers", [])),
         "classes": classes,
         "train_counts": _counts(path, people, "train_counts", clients, len(classes)),
@@ -44,8 +47,8 @@ def read_run(path: Path) -> dict[str, Any]:
         "clients": clients,
         "lines": rounds,
         "final": final,
-        "ledger": _ledger(path, layout, config, clients),
-        "result": _json(path / "result.json", shapes.RESULT),
+        "ledger": ledger,
+        "result": read_json(path / "result.json", shapes.RESULT),
         "names": [str(name) for name in people.get("names", [])],
     }
 
@@ -61,11 +64,6 @@ def measurements(line: dict[str, Any], moment: str, kind: str) -> Iterator[tuple
     for client, t, value in zip(ids, rounds, part.get(kind) or [], strict=False):
         if value is not None:
             yield client, t, value
-
-
-def _json(file: Path, shape: Any) -> dict[str, Any] | None:
-    table = read_json(file)
-    return None if table is None else shapes.check(file, table, shape)
 
 
 def client_count(
@@ -130,11 +128,3 @@ def _counts(path: Path, people: dict[str, Any], key: str, clients: int, classes:
     except ValueError as error:
         message = f"{path / 'clients.json'}: {key} is not a table of {clients} clients x {classes} classes"
         raise RunError(message) from error
-
-
-def _ledger(path: Path, layout: dict[str, Any], config: dict[str, Any], clients: int) -> Ledger:
-    file = path / "ledger.jsonl"
-    ledger = Ledger.read(file, int(layout.get("exchanged", 0)), config)
-    if len(ledger) and not 0 <= ledger.client_m.min() <= ledger.client_m.max() < clients:
-        raise RunError(f"{file}: client ids must lie in 0..{clients - 1}")
-    return ledger

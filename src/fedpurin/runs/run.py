@@ -6,7 +6,6 @@ Row t - 1 of a [T, N] array belongs to round t; NaN means "not measured".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +86,7 @@ class Run:
 
     def measured(self, moment: str) -> bool:
         """Whether any client's accuracy is known at this moment."""
-        return self._known[moment]
+        return not np.isnan(self.accuracy(moment)).all()
 
     def mean_accuracy(self, moment: str) -> Floats:
         """[T]: the mean over the clients measured in each round."""
@@ -98,16 +97,6 @@ class Run:
         values_tn = self.accuracy(moment)
         measured = np.flatnonzero(~np.isnan(values_tn).all(axis=1))[-last:]
         return row_means(values_tn[measured].T)
-
-    def chosen_rounds(self) -> NDArray[np.int64]:
-        """[N]: the round of each client's best model by validation, as it last said; 0: it said nothing."""
-        rounds_n = np.zeros(self.clients, dtype=np.int64)
-        for line in self.lines:
-            told = (line.get(VALIDATION) or {}).get("best_round") or []
-            for client, t in zip(line["clients"], told, strict=False):
-                if t is not None and 1 <= t <= self.rounds:
-                    rounds_n[client] = t
-        return rounds_n
 
     def line(self, t: int) -> dict[str, Any]:
         return self._by_round.get(t, {})
@@ -182,7 +171,12 @@ class Run:
 
     def _by_validation(self) -> dict[str, Any]:
         """What the models are worth that clients chose by validation: their test accuracy, first of all."""
-        chosen_n = self.chosen_rounds()
+        chosen_n = np.zeros(self.clients, dtype=np.int64)  # the round of each one's best; 0: it said nothing
+        for line in self.lines:
+            told = (line.get(VALIDATION) or {}).get("best_round") or []
+            for client, t in zip(line["clients"], told, strict=False):
+                if t is not None and 1 <= t <= self.rounds:
+                    chosen_n[client] = t
         who = np.flatnonzero(chosen_n)
         if not len(who):
             return {}
@@ -196,11 +190,6 @@ class Run:
                 "rounds": chosen_n.tolist(),
             }
         }
-
-    @cached_property
-    def _known(self) -> dict[str, bool]:
-        moments = (*MOMENTS, VALIDATION)
-        return {moment: bool((~np.isnan(self.accuracy(moment))).any()) for moment in moments}
 
     @cached_property
     def _by_round(self) -> dict[int, dict[str, Any]]:
@@ -253,7 +242,14 @@ def is_run(path: Path) -> bool:
 
 def find_runs(paths: list[Path]) -> list[Path]:
     """Run directories among the paths; a comparison directory stands for the runs directly inside it."""
-    runs = [run for path in paths for run in _runs_at(path)]
+    runs = []
+    for path in paths:
+        if not path.is_dir():
+            raise RunError(f"{path} is not a directory; name a run directory or a folder of them")
+        inside = [path] if is_run(path) else _runs_in(path)
+        if not inside:
+            raise RunError(f"{path} holds no run: neither it nor a folder directly in it has a config.toml")
+        runs += inside
     if not runs:
         raise RunError("no run directory was given; name at least one")
     return list(dict.fromkeys(runs))
@@ -262,16 +258,13 @@ def find_runs(paths: list[Path]) -> list[Path]:
 def one_run(path: Path) -> Path:
     """The path, unless it is a comparison: then its runs are named."""
     if path.is_dir() and not is_run(path):
-        inside = sorted(str(child) for child in path.iterdir() if is_run(child))
+        inside = _runs_in(path)
         if inside:
-            raise RunError(f"{path} holds {len(inside)} runs; name one of them: {', '.join(inside)}")
+            raise RunError(
+                f"{path} holds {len(inside)} runs; name one of them: {', '.join(map(str, inside))}"
+            )
     return path
 
 
-def _runs_at(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        raise RunError(f"{path} is not a directory; name a run directory or a folder of them")
-    inside = [path] if is_run(path) else sorted(child for child in path.iterdir() if is_run(child))
-    if not inside:
-        raise RunError(f"{path} holds no run: neither it nor a folder directly in it has a config.toml")
-    yield from inside
+def _runs_in(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if is_run(child))

@@ -67,27 +67,20 @@ def _method(name: str) -> Any:
 
 
 @lru_cache
-def _defaults(method: str) -> dict[str, Any]:
-    """What a file means that does not hold a setting."""
-    accepted = method_settings(method)
-    base = _standard() if accepted is None else _standard().updated({"run": {"method": method}})
-    table = {
-        name: value
-        for name, value in flattened(base.as_dict()).items()
-        if not name.startswith("method.") or (accepted is not None and name.partition(".")[2] in accepted)
-    }
-    kind = _method(method)
-    then = {} if kind is None else {f"method.{name}": value for name, value in old_values(kind).items()}
-    return table | then | {"wire.values": str(getattr(kind, "value_type", "float32"))}  # what auto means
+def _usual(method: str) -> dict[str, Any]:
+    """The defaults, flat; without any of the method's own if it is not installed here."""
+    if _method(method) is None:
+        return flattened(_standard().as_dict() | {"method": {}})
+    return flattened(_standard().updated({"run": {"method": method}}).as_dict())
 
 
 @lru_cache
-def _usual(method: str) -> dict[str, Any]:
-    """The defaults of the method's own settings."""
-    if method_settings(method) is None:
-        return {}
-    own = _standard().updated({"run": {"method": method}}).as_dict()["method"]
-    return {f"method.{name}": value for name, value in own.items()}
+def _defaults(method: str) -> dict[str, Any]:
+    """What a file means that does not hold a setting."""
+    kind = _method(method)
+    then = {} if kind is None else {f"method.{name}": value for name, value in old_values(kind).items()}
+    own_type = {"wire.values": str(getattr(kind, "value_type", "float32"))}  # what auto means
+    return _usual(method) | then | own_type
 
 
 def setting_of(config: ConfigTable) -> dict[str, Any]:
@@ -205,7 +198,8 @@ def labels(
         shown = [name for name in names if name not in hidden]
         if not defaults:
             usual, flat = _usual(method_of(config)), setting_of(config)
-            shown = [name for name in shown if name not in usual or flat.get(name) != usual[name]]
+            own = {name for name in shown if name.startswith("method.")}
+            shown = [name for name in shown if name not in own or flat.get(name) != usual.get(name)]
         texts.append(method_label(method_of(config)) + describe_setting(config, shown))
     return texts
 
@@ -227,15 +221,9 @@ def cell_key(config: Config | ConfigTable) -> str:
 
     Only what an old file would have to say enters the hash, so that a setting added later changes no key.
     """
-    return _config_key(config) if isinstance(config, Config) else _table_key(config)
-
-
-@lru_cache(maxsize=4096)
-def _config_key(config: Config) -> str:
-    return _table_key(config.as_dict())
-
-
-def _table_key(table: ConfigTable) -> str:
+    if isinstance(config, Config):
+        return _config_key(config)
+    table = config
     flat, defaults = relevant(table), _defaults(method_of(table))
     unusual = {k: v for k, v in flat.items() if repr(v) != repr(defaults.get(k))}
     digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:10]
@@ -243,6 +231,11 @@ def _table_key(table: ConfigTable) -> str:
     run = f"s{flat['run.seed']}-t{flat['run.rounds']}"
     alpha = flat.get("data.alpha", defaults["data.alpha"])
     return f"{method_of(table)}-{dataset}-a{alpha:g}-{run}-{digest}"
+
+
+@lru_cache(maxsize=4096)
+def _config_key(config: Config) -> str:
+    return cell_key(config.as_dict())
 
 
 def config_of(table: ConfigTable) -> Config:

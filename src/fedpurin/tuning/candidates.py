@@ -6,7 +6,7 @@ change together with int8 values. The method's own dataclass says what it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -34,14 +34,14 @@ def candidates(config: Config) -> tuple[list[Candidate], list[str]]:
     """The list, each method's usual setting before any variation; and what had to be left out, and why."""
     by_setting: dict[Any, Config] = {setting_key(config.as_dict()): config}
     left_out: list[str] = []
-    waves: list[list[Config]] = [[], [], []]
+    in_waves: list[tuple[int, Config]] = []
     for name in _methods(config):
         for wave, table in _variations(config, name):
             try:
-                waves[wave].append(_changed(config, table))
+                in_waves.append((wave, _changed(config, table)))
             except ConfigError as problem:
                 left_out.append(f"{method_label(name)} with {_told(table)}: {problem}")
-    for variant in (variant for wave in waves for variant in wave):
+    for _, variant in sorted(in_waves, key=lambda entry: entry[0]):
         by_setting.setdefault(setting_key(variant.as_dict()), variant)
     return _named(list(by_setting.values())), left_out
 
@@ -55,25 +55,24 @@ def _methods(config: Config) -> list[str]:
 
 def _variations(config: Config, name: str) -> Iterator[tuple[int, ConfigTable]]:
     """Changes to the configuration, and in which wave they come."""
-    kind = find_method(name)
     base: ConfigTable = {"run": {"method": name}}
     yield 0, base
     sends = name != "separate"
     if sends:
         yield 1, base | {"wire": {"values": "int8"}}
-    for change in _changes(kind, config.run.rounds):
+    for change in _changes(find_method(name), config.run.rounds):
         yield 1, base | {"method": change}
         if sends:
             yield 2, base | {"method": change, "wire": {"values": "int8"}}
 
 
-def _changed(config: Config, table: ConfigTable, *, afresh: bool = False) -> Config:
+def _changed(config: Config, table: ConfigTable) -> Config:
     """Another method starts from its own usual settings; whatever the configured one has stays with it."""
     kind = find_method(table["run"]["method"])
-    if kind is type(config.method) and not afresh:
+    if kind is type(config.method):
         return config.updated(table)
-    usual = kind(**{name: value for name, value in config.usual.items() if name in names_of(kind)})
-    return config.updated(table | {"method": plain(usual) | table.get("method", {})})
+    usual = plain(kind(**config.usual_of(kind)))
+    return config.updated(table | {"method": usual | table.get("method", {})})
 
 
 def _changes(kind: type[AnyMethod], rounds: int) -> Iterator[dict[str, Any]]:
@@ -97,30 +96,24 @@ def _named(configs: list[Config]) -> list[Candidate]:
     """Labels name what is not usual for the method."""
     named: list[Candidate] = []
     for i, config in enumerate(configs):
-        usual = _changed(config, {"run": {"method": config.run.method}}, afresh=True).method
+        kind = type(config.method)
+        own, usual = plain(config.method), plain(kind(**config.usual_of(kind)))
         changed = [
-            f"{name.replace('_', ' ')} {getattr(config.method, name)}"
+            f"{name.replace('_', ' ')} {own[name]}"
             for name in VARIED
-            if name in names_of(type(config.method)) and getattr(config.method, name) != getattr(usual, name)
+            if name in own and own[name] != usual[name]
         ]
         if config.value_type != config.method.value_type:
             changed.append(config.value_type)
         label = config.method.label + (f" ({', '.join(changed)})" if changed else "")
-        short = config.method.name or type(config.method).__name__.lower()
+        short = kind.name or kind.__name__.lower()
         named.append(Candidate(f"{i + 1:02d}-{short}", label + (f", {YOURS}" if i == 0 else ""), config))
     return named
 
 
-def _told(table: Mapping[str, Mapping[str, Any]]) -> str:
-    return (
-        ", ".join(
-            f"{key} {value}"
-            for section, part in table.items()
-            for key, value in part.items()
-            if section != "run"
-        )
-        or "its usual settings"
-    )
+def _told(table: ConfigTable) -> str:
+    changes = table.get("method", {}) | table.get("wire", {})
+    return ", ".join(f"{key} {value}" for key, value in changes.items()) or "its usual settings"
 
 
 def never_varied(tried: list[Config]) -> list[str]:

@@ -15,19 +15,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpurin.comparing import claim
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, EngineError, RunError
-from fedpurin.files import write_atomic
 from fedpurin.job import Job
 from fedpurin.runs.parsing import read_lines
-from fedpurin.tuning.candidates import Candidate, candidates
+from fedpurin.tuning.candidates import candidates
 from fedpurin.tuning.outcome import SearchOutcome, make_outcome, ranked
-from fedpurin.tuning.trial import Budget, SearchWatcher, Trial
+from fedpurin.tuning.trial import Pacer, SearchWatcher, Trial
 
 SHARE = 0.2  # held out for validation where the configuration holds out none
 FEWER = 3  # one in so many goes on to the next rung
@@ -52,15 +52,14 @@ def tune(
     config = _checked(config, budget_mib, minutes)
     listed, left_out = candidates(config)
     folder = Path(out)
-    _claim(folder, listed, budget_mib, minutes)
-    search = Search(folder, listed, budget_mib, minutes, watcher or SearchWatcher())
-    search.run()
-    reasons = [
-        f"{t.label}: {search.failed[name]}"
-        for t in search.trials
-        if (name := t.candidate.name) in search.failed
-    ]
-    return make_outcome(search.trials, search.reached, search.finalists, budget_mib, [*reasons, *left_out])
+    configs = {candidate.name: candidate.config.as_dict() for candidate in listed}
+    text = json.dumps({"budget_mib": budget_mib, "minutes": minutes, "candidates": configs}, indent=1)
+    claim(folder, SEARCH, text, "search", "search (or one of another version)")
+    trials = [Trial(candidate, folder / "runs" / candidate.name) for candidate in listed]
+    search = Search(folder, trials, budget_mib, minutes, watcher or SearchWatcher())
+    finalists = search.run()
+    reasons = [f"{trial.label}: {search.failed[trial]}" for trial in trials if trial in search.failed]
+    return make_outcome(trials, search.reached, finalists, budget_mib, [*reasons, *left_out])
 
 
 def _checked(config: Config, budget_mib: float | None, minutes: float | None) -> Config:
@@ -87,46 +86,25 @@ def _checked(config: Config, budget_mib: float | None, minutes: float | None) ->
     return config
 
 
-def _claim(folder: Path, listed: list[Candidate], budget_mib: float | None, minutes: float | None) -> None:
-    """Make the folder this search's, unless it is something else's."""
-    configs = {c.name: c.config.as_dict() for c in listed}
-    text = json.dumps({"budget_mib": budget_mib, "minutes": minutes, "candidates": configs}, indent=1)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / SEARCH).exists():
-            if (folder / SEARCH).read_text() != text:
-                raise RunError(
-                    f"{folder} holds another search (or one of another version); choose another --out"
-                )
-        elif any(folder.iterdir()):
-            raise RunError(f"{folder} is not empty and no search; choose another --out")
-        else:
-            write_atomic(folder / SEARCH, text)
-    except OSError as problem:
-        raise RunError(f"cannot write to {folder}: {problem.strerror}") from problem
-
-
 @dataclass
 class Search:
     folder: Path
-    listed: list[Candidate]
+    trials: list[Trial]
     budget: float | None
     minutes: float | None
     watcher: SearchWatcher
-    trials: list[Trial] = field(default_factory=list)
-    reached: dict[str, int] = field(default_factory=dict)  # the last rung of each trial, from 1
-    finalists: list[Trial] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)  # why
+    reached: dict[Trial, int] = field(default_factory=dict)  # the last rung of each, from 1
+    failed: dict[Trial, str] = field(default_factory=dict)  # why
 
-    def run(self) -> None:
-        self.trials = [Trial(c, self.folder / "runs" / c.name) for c in self.listed]
+    def run(self) -> list[Trial]:
+        """Climb all rungs; the finalists, whose runs are complete."""
         in_play = self.trials
         rungs = rung_rounds(self.trials[0].planned)
         for number, until in enumerate(rungs, start=1):
             in_play = self._climb(number, len(rungs), until, in_play)
         for trial in in_play:
             trial.finish()
-        self.finalists = in_play
+        return in_play
 
     def _climb(self, rung: int, of: int, until: int, in_play: list[Trial]) -> list[Trial]:
         """Run one rung; those of its trials that go on to the next, or that are the finalists."""
@@ -140,17 +118,17 @@ class Search:
                     break
                 line = self._advance(trial, rung, until, place, len(in_play))
             if line["failed"]:
-                self.failed[trial.candidate.name] = line["failed"]
+                self.failed[trial] = line["failed"]
                 continue
             done.append(trial)
-            self.reached[trial.candidate.name] = rung
+            self.reached[trial] = rung
         if not done:
             raise RunError("every candidate failed: " + "; ".join(dict.fromkeys(self.failed.values())))
         best_first = ranked(done, self.budget)
         kept = best_first if rung == of else best_first[: max(FEWEST, math.ceil(len(in_play) / FEWER))]
         for trial in self.trials:
             if trial not in kept and trial.started and not trial.complete:
-                trial.give_up()
+                trial.drop_checkpoints(keep=0)  # its records stay
         return kept
 
     def _line(self, trial: Trial, until: int) -> dict[str, Any] | None:
@@ -165,7 +143,7 @@ class Search:
         failed = ""
         try:
             if trial.may_go_on(self.budget):
-                trial.advance(until, Budget(self.budget, left), self.watcher)
+                trial.advance(Pacer(trial, until, self.budget, left, self.watcher))
         except EngineError as problem:  # as when every client diverged: this candidate is no good
             failed = str(problem)
         line = {
@@ -188,5 +166,5 @@ class Search:
 
 def rung_rounds(rounds: int) -> list[int]:
     """At which round each rung ends: after a ninth, a third, all; not before the second."""
-    ends: Sequence[int] = [max(2, math.ceil(rounds / FEWER**k)) for k in reversed(range(RUNGS))]
+    ends = (max(2, math.ceil(rounds / FEWER**k)) for k in range(RUNGS))
     return sorted({min(end, rounds) for end in ends})

@@ -12,7 +12,6 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from fedpurin import api
 from fedpurin.engines.driver import Watcher
 from fedpurin.files import write_atomic
 from fedpurin.runs.directory import stored_config
-from fedpurin.runs.run import MIB, VALIDATION, Floats, Run, load_run, row_means
+from fedpurin.runs.run import MIB, VALIDATION, Run, load_run, row_means
 from fedpurin.tuning.candidates import Candidate
 
 LEAST_ROUNDS = 2  # before the second round nothing is known of the replies
@@ -32,59 +31,42 @@ class Paused(Exception):
 
 @dataclass(frozen=True)
 class Costs:
-    """MiB per client of a run's rounds, as sent."""
+    """MiB per client, as sent."""
 
-    up_t: Floats
-    down_t: Floats  # of the reply that carries the aggregation of round t; that of the last round comes later
-    reply: float  # the largest mean reply to one client: what the last one may cost
+    whole: float  # of a run that ends after these rounds, with the last reply to everybody
+    dearest: float  # of the rounds so far
 
     @classmethod
     def of(cls, run: Run) -> Costs:
-        sides = [
+        up_t, down_t = (
             run.ledger.per_round(way, run.ledger.total_m, run.rounds)[1:] / MIB / run.clients
             for way in ("up", "down")
-        ]
+        )  # down: of the reply that carries the aggregation of round t; that of the last round comes later
         messages_t = run.ledger.per_round("down", np.ones(len(run.ledger)), run.rounds)[1:]
-        mean_t = sides[1] * run.clients / np.maximum(messages_t, 1)
-        return cls(sides[0], sides[1], float(mean_t.max(initial=0.0)))
-
-    def whole(self, rounds: int) -> float:
-        """All of a run that ends after so many of these rounds, with the last reply to everybody."""
-        return float(self.up_t[:rounds].sum() + self.down_t[: rounds - 1].sum()) + self.reply
-
-    @property
-    def dearest(self) -> float:
-        """The dearest round so far."""
-        return float((self.up_t + self.down_t).max(initial=0.0))
+        mean_reply_t = down_t * run.clients / np.maximum(messages_t, 1)
+        # The last reply may cost as much as the largest so far.
+        whole = up_t.sum() + down_t[:-1].sum() + mean_reply_t.max(initial=0.0)
+        return cls(float(whole), float((up_t + down_t).max(initial=0.0)))
 
 
-@dataclass(frozen=True)
-class Budget:
-    mib: float | None = None  # per client, for a whole run
-    ends: float | None = None  # on time.monotonic()
-
-    def time_is_over(self) -> bool:
-        return self.ends is not None and time.monotonic() >= self.ends
-
-
+@dataclass
 class Pacer(Watcher):
     """Pauses a run at a round, when the budget does not pay another one, or when the time is over."""
 
-    def __init__(self, trial: Trial, until: int, budget: Budget, watcher: SearchWatcher) -> None:
-        self.trial, self.until, self.budget, self.watcher = trial, until, budget, watcher
+    trial: Trial
+    until: int
+    budget: float | None  # MiB per client, for a whole run
+    ends: float | None  # on time.monotonic()
+    watcher: SearchWatcher
 
     def round_begun(self, t: int, of: int, asked: int) -> None:
-        if t > self.until or (t > 1 and self.budget.time_is_over()):
+        if t > self.until or (t > 1 and self.ends is not None and time.monotonic() >= self.ends):
             raise Paused
-        if t > LEAST_ROUNDS and not self.trial.may_go_on(self.budget.mib):
+        if t > LEAST_ROUNDS and not self.trial.may_go_on(self.budget):
             raise Paused
 
     def client_done(self, t: int, client: int, done: int, total: int) -> None:
         self.watcher.client_done(self.trial, t, self.until, done, total)
-
-    def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
-        if not record.get("final"):
-            self.watcher.round_done(self.trial, record, self.until)
 
 
 class SearchWatcher:
@@ -95,8 +77,6 @@ class SearchWatcher:
     def trial_begun(self, trial: Trial, place: int, of: int) -> None: ...
 
     def client_done(self, trial: Trial, t: int, until: int, done: int, total: int) -> None: ...
-
-    def round_done(self, trial: Trial, record: dict[str, Any], until: int) -> None: ...
 
     def trial_done(self, trial: Trial, failed: str) -> None: ...
 
@@ -129,18 +109,15 @@ class Trial:
     def rounds(self) -> int:
         return self.run().rounds if self.started else 0
 
-    # Going on
-
-    def advance(self, until: int, budget: Budget, watcher: SearchWatcher) -> None:
-        """Go on to the end of this round, or as far as the budget allow."""
-        pacer = Pacer(self, until, budget, watcher)
+    def advance(self, pacer: Pacer) -> None:
+        """Go on for as long as the pacer lets it."""
         try:
             if self.started:
                 api.resume(self.path, pacer)
             else:
                 api.run(self.candidate.config, self.path, pacer)
         except Paused:
-            self._drop_checkpoints(keep=1)
+            self.drop_checkpoints(keep=1)
 
     def may_go_on(self, budget: float | None) -> bool:
         """Whether one more round and the last reply would stay within the budget."""
@@ -148,9 +125,8 @@ class Trial:
             return False
         if budget is None or self.rounds < LEAST_ROUNDS:
             return True
-        run = self.run()
-        costs = Costs.of(run)
-        return costs.whole(run.rounds) + costs.dearest <= budget
+        costs = Costs.of(self.run())
+        return costs.whole + costs.dearest <= budget
 
     def finish(self) -> None:
         """End the run where it stands: a last reply, final models, result.json."""
@@ -158,23 +134,16 @@ class Trial:
             config = stored_config(self.path).updated({"run": {"rounds": self.rounds}})
             write_atomic(self.path / "config.toml", config.to_toml())
             api.resume(self.path)
-        self._drop_checkpoints(keep=0)
+        self.drop_checkpoints(keep=0)
 
-    def give_up(self) -> None:
-        """It will not go on: its records stay, its checkpoints, which are large, go."""
-        self._drop_checkpoints(keep=0)
-
-    def _drop_checkpoints(self, keep: int) -> None:
+    def drop_checkpoints(self, keep: int) -> None:
+        """They are large: a trial that pauses needs the last one only, and one that has ended none."""
         folders = sorted((self.path / "checkpoints").glob("round-*"))
         for folder in folders[: len(folders) - keep]:
             shutil.rmtree(folder)
         if not keep:
             for file in (self.path / "checkpoints").glob("*.rows"):
                 file.unlink()
-
-    def held_out(self) -> int:
-        """Validation samples of all clients together."""
-        return sum(json.loads((self.path / "clients.json").read_text())["validation_samples"])
 
 
 @dataclass(frozen=True)
@@ -196,13 +165,13 @@ class Standing:
         costs = Costs.of(run)
         window = max(1, min(10, run.rounds // 3))
         validation, test = (_recent(run, moment, window) for moment in (VALIDATION, "trained"))
-        samples = trial.held_out()
+        samples = sum(json.loads((trial.path / "clients.json").read_text())["validation_samples"])
         error = float(np.sqrt(max(validation * (1 - validation), 1e-4) / max(samples, 1)))
-        planned = run.rounds if trial.complete else _affordable(run, costs, trial.planned, budget)
         if trial.complete:
-            mib = float(run.ledger.total_m.sum()) / MIB / run.clients
+            planned, mib = run.rounds, float(run.ledger.total_m.sum()) / MIB / run.clients
         else:
-            mib = costs.whole(run.rounds) + (planned - run.rounds) * costs.dearest
+            planned = _affordable(run.rounds, costs, trial.planned, budget)
+            mib = costs.whole + (planned - run.rounds) * costs.dearest
         fits = budget is None or mib <= budget
         return cls(run.rounds, planned, validation, error, test, mib, trial.complete, fits)
 
@@ -212,9 +181,8 @@ def _recent(run: Run, moment: str, window: int) -> float:
     return float(np.mean(mean_t[~np.isnan(mean_t)][-window:]))
 
 
-def _affordable(run: Run, costs: Costs, wanted: int, budget: float | None) -> int:
+def _affordable(rounds: int, costs: Costs, wanted: int, budget: float | None) -> int:
     """Rounds that the budget pays, reckoned with the dearest so far."""
     if budget is None or not costs.dearest:
         return wanted
-    more = int(max(budget - costs.whole(run.rounds), 0.0) / costs.dearest)
-    return min(wanted, run.rounds + more)
+    return min(wanted, rounds + int(max(budget - costs.whole, 0.0) / costs.dearest))

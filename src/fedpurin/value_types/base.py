@@ -8,7 +8,7 @@ the mask is coded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,35 @@ class HalfFloat(ValueType):
         return values
 
 
-def blocks_of(values: Floats) -> int:
-    return -(-len(values) // BLOCK)
+class Scaled(ValueType):
+    """A small item for each value, and a scale for each block of 256."""
+
+    item, scaled = "<u1", True
+
+    @staticmethod
+    def blocks(values: npt.NDArray[Any]) -> Floats:
+        """A copy [blocks, 256], the last one filled up with zeros."""
+        blocks = np.zeros((-(-len(values) // BLOCK), BLOCK), np.float32)
+        blocks.reshape(-1)[: len(values)] = values
+        return blocks
+
+    @classmethod
+    def check_sent(cls, scales: Floats, values: Floats) -> None:
+        """Scales that were made of these values."""
+        if not np.isfinite(scales).all():
+            raise not_finite(values)
+        if (scales > MAX_SCALE).any():
+            raise too_large(values, cls.__name__.lower())
+
+    @classmethod
+    def received_scales(cls, codes: Codes) -> Floats:
+        """Scales as they came over the wire, checked."""
+        assert codes.scales is not None
+        if not np.isfinite(codes.scales).all():
+            raise not_finite(codes.scales)
+        if (codes.scales > MAX_SCALE).any() or np.signbit(codes.scales).any():
+            raise CorruptError(f"a scale of {cls.__name__.lower()} is negative or above 2^121")
+        return codes.scales
 
 
 def checked_largest(values: Floats) -> float:
@@ -104,16 +131,6 @@ def checked_largest(values: Floats) -> float:
     if not np.isfinite(largest):
         raise not_finite(values)
     return largest
-
-
-def checked_scales(codes: Codes, name: str) -> Floats:
-    """Scales as they came over the wire."""
-    assert codes.scales is not None
-    if not np.isfinite(codes.scales).all():
-        raise not_finite(codes.scales)
-    if (codes.scales > MAX_SCALE).any() or np.signbit(codes.scales).any():
-        raise CorruptError(f"a scale of {name} is negative or above 2^121")
-    return codes.scales
 
 
 def not_finite(values: Floats) -> NotFiniteError:

@@ -8,43 +8,26 @@ from __future__ import annotations
 import numpy as np
 
 from fedpurin.errors import CorruptError
-from fedpurin.value_types.base import (
-    BLOCK,
-    MAX_SCALE,
-    Codes,
-    Floats,
-    Unsigned,
-    ValueType,
-    blocks_of,
-    checked_scales,
-    not_finite,
-    too_large,
-)
+from fedpurin.value_types.base import BLOCK, Codes, Floats, Scaled, Unsigned
 
 
-class Sign(ValueType):
-    number, item, bits, scaled, updates_only = 5, "<u1", 1, True, True
+class Sign(Scaled):
+    number, bits, updates_only = 5, 1, True
 
     def to_codes(self, values: Floats) -> Codes:
-        blocks = blocks_of(values)
-        padded = np.zeros(blocks * BLOCK, np.float32)
-        np.abs(values, out=padded[: len(values)])
-        counts = np.full(blocks, BLOCK)
-        counts[-1:] = len(values) - (blocks - 1) * BLOCK
+        rows = self.blocks(np.abs(values))
+        counts = np.full(len(rows), BLOCK)
+        counts[-1:] = len(values) - (len(rows) - 1) * BLOCK
         # In float64 no sum overflows, and its order does not show in the rounded mean.
-        means = padded.reshape(blocks, BLOCK).sum(axis=1, dtype=np.float64) / counts
-        if not np.isfinite(means).all():
-            raise not_finite(values)
-        scales = means.astype(np.float32)
-        if (scales > MAX_SCALE).any():
-            raise too_large(values, "sign")
+        scales = (rows.sum(axis=1, dtype=np.float64) / counts).astype(np.float32)
+        self.check_sent(scales, values)
         negative = values < 0
         if not scales.all():  # zeros, or numbers so small that their mean is 0, become zeros
             negative &= np.repeat(scales > 0, BLOCK)[: len(values)]
         return Codes(negative.view("<u1"), scales)
 
     def from_codes(self, codes: Codes) -> Floats:
-        scales = checked_scales(codes, "sign")
+        scales = self.received_scales(codes)
         values = np.repeat(scales.astype(np.float32, copy=False), BLOCK)[: len(codes.items)]
         np.negative(values, out=values, where=codes.items != 0)
         if not scales.all() and (codes.items[values == 0] != 0).any():

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fedpurin.errors import CorruptError, UnknownReferenceError
 from fedpurin.messages import Message
-from fedpurin.value_types.base import Codes
+from fedpurin.value_types import find_type
+from fedpurin.value_types.base import Bytes, Codes, Floats
 from fedpurin.wire import header as h
 from fedpurin.wire import masks, packing
 from fedpurin.wire import values as v
 from fedpurin.wire.encoding import Reference
-from fedpurin.wire.masks import Bits, Bytes
+from fedpurin.wire.masks import Bits
 
 
 @dataclass(frozen=True)
@@ -42,46 +42,29 @@ def decode(data: bytes | memoryview, address: h.Address, *, known: Sequence[Refe
     critical_end = h.LENGTH + head.critical_bytes
     outside_end = critical_end + head.outside_bytes
     # The value section's length is settled before masks are decoded: nearly all memory depends on it.
-    codes = _read_values(view[outside_end:], head)
-    if head.critical_coding == h.INLINE:
-        _expect_no_bytes(head.critical_bytes, head.outside_bytes)
-        return _from_inline_mask(codes, head)
-    critical = _read_critical(view[h.LENGTH : critical_end], head, known)
-    support, codes = _read_support(view[critical_end:outside_end], critical, codes, head)
-    values = _scatter(v.from_codes(codes, head.value_type), support, head.d)
-    packed = None if critical is None else masks.pack(critical)
-    return _decoded(head, values, critical, support, packed)
-
-
-def _decoded(
-    head: h.Header,
-    values: npt.NDArray[np.float32],
-    critical: Bits | None,
-    support: Bits | None,
-    packed: Bytes | None,
-) -> Decoded:
-    def row(bits: Bits | None) -> Tensor | None:
-        return None if bits is None else torch.from_numpy(bits).view(1, head.d)
-
-    message = Message(torch.from_numpy(values).view(1, head.d), row(critical), row(support))
-    return Decoded(
-        message, head.confirmed, head.value_type, None if packed is None else torch.from_numpy(packed)
-    )
-
-
-def _read_values(section: memoryview, head: h.Header) -> Codes:
-    entries = _entries(head)
-    if head.flags & h.PACKED_VALUES:
-        raw = v.unpack_section(section, head.value_type, entries, head.kept)
+    packed_values = bool(head.flags & h.PACKED_VALUES)
+    codes = v.read_section(view[outside_end:], head.value_type, _entries(head), head.kept, packed_values)
+    if head.critical_coding != h.INLINE:
+        critical = _read_critical(view[h.LENGTH : critical_end], head, known)
+        support, codes = _read_support(view[critical_end:outside_end], critical, codes, head)
     else:
-        raw = np.frombuffer(section, np.uint8)
-    return v.read_section(raw, head.value_type, entries, head.kept)
+        _expect_no_bytes(head.critical_bytes, head.outside_bytes)
+        support, codes = _strip_reserved(codes, head)
+        critical = support
+    values = _scatter(find_type(head.value_type).from_codes(codes), support, head.d)
+    message = Message(torch.from_numpy(values)[None], _row(critical), _row(support))
+    packed = None if critical is None else torch.from_numpy(masks.pack(critical))
+    return Decoded(message, head.confirmed, head.value_type, packed)
+
+
+def _row(bits: Bits | None) -> Tensor | None:
+    return None if bits is None else torch.from_numpy(bits)[None]
 
 
 def _entries(head: h.Header) -> int:
     if h.INLINE not in (head.critical_coding, head.outside_coding):
         return head.kept
-    if v.reserved(head.value_type) is None:
+    if find_type(head.value_type).reserved is None:
         raise CorruptError(f"{head.value_type} can mark no position as left out, but a set is coded inline")
     return head.d if head.critical_travels else head.outside
 
@@ -91,14 +74,8 @@ def _expect_no_bytes(*lengths: int) -> None:
         raise CorruptError(f"a mask coding without bytes comes with a section of {max(lengths)} bytes")
 
 
-def _from_inline_mask(codes: Codes, head: h.Header) -> Decoded:
-    present, codes = _strip_reserved(codes, head)
-    values = _scatter(v.from_codes(codes, head.value_type), present, head.d)
-    return _decoded(head, values, present, present, masks.pack(present))
-
-
 def _strip_reserved(codes: Codes, head: h.Header) -> tuple[Bits, Codes]:
-    present = codes.items != v.reserved(head.value_type)
+    present = codes.items != find_type(head.value_type).reserved
     kept = int(np.count_nonzero(present))
     if kept != head.kept:
         raise CorruptError(f"{kept} values are not marked as left out where the header counts {head.kept}")
@@ -108,11 +85,11 @@ def _strip_reserved(codes: Codes, head: h.Header) -> tuple[Bits, Codes]:
 def _read_critical(section: memoryview, head: h.Header, known: Sequence[Reference]) -> Bits | None:
     """bool [d], or None if the method knows no critical parameters."""
     coding = head.critical_coding
-    if coding in (h.ABSENT, h.EMPTY, h.ALL):
+    if coding == h.ABSENT:
         _expect_no_bytes(len(section))
-        return None if coding == h.ABSENT else np.full(head.d, coding == h.ALL)
+        return None
     if coding not in h.REFERRING:
-        return _read_bits(section, coding, bool(head.flags & h.PACKED_CRITICAL), head.d, head.critical)
+        return _read_set(section, coding, bool(head.flags & h.PACKED_CRITICAL), head.d, head.critical)
     reference = _find(head.reference, known)
     if reference.proof(head.d) != head.proof:
         raise UnknownReferenceError(
@@ -149,7 +126,10 @@ def _find(round_: int, known: Sequence[Reference]) -> Reference:
     )
 
 
-def _read_bits(section: memoryview, coding: int, packed: bool, count: int, ones: int) -> Bits:
+def _read_set(section: memoryview, coding: int, packed: bool, count: int, ones: int) -> Bits:
+    if coding in (h.EMPTY, h.ALL):
+        _expect_no_bytes(len(section))
+        return np.full(count, coding == h.ALL)
     if coding == h.BITMAP:
         return masks.read_bitmap(_read_bitmap_bytes(section, packed, count), count, ones)
     positions = masks.read_rice(section, count)
@@ -184,11 +164,8 @@ def _read_support(
         if critical is not None and (critical & ~present).any():
             raise CorruptError("a critical value is marked as left out although critical values travel")
         return present, codes
-    if head.outside_coding in (h.EMPTY, h.ALL):
-        outside = np.full(head.outside, head.outside_coding == h.ALL)
-    else:
-        packed = bool(head.flags & h.PACKED_OUTSIDE)
-        outside = _read_bits(section, head.outside_coding, packed, head.outside, head.kept_outside)
+    packed = bool(head.flags & h.PACKED_OUTSIDE)
+    outside = _read_set(section, head.outside_coding, packed, head.outside, head.kept_outside)
     return _merge(critical, outside, head), codes
 
 
@@ -203,7 +180,7 @@ def _merge(critical: Bits | None, outside: Bits, head: h.Header) -> Bits:
     return support
 
 
-def _scatter(kept: npt.NDArray[np.float32], support: Bits | None, d: int) -> npt.NDArray[np.float32]:
+def _scatter(kept: Floats, support: Bits | None, d: int) -> Floats:
     if support is None:
         return kept if kept.flags.writeable else kept.copy()
     values = np.zeros(d, np.float32)

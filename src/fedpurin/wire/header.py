@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,20 +57,20 @@ class Address:
 
 @dataclass(frozen=True)
 class Header:
-    """All fields but the checksum; counts and lengths are as claimed until the body has been decoded."""
+    """The fields in the order of their bytes; counts and lengths are as claimed until the body is read."""
 
-    fingerprint: bytes
-    d: int
-    round: int
-    client: int
     direction: Literal["up", "down"]
-    confirmed: int  # down: the last round of this client's uploads that the server accepted; 0 = none
-    reference: int  # the round of the mask that echo and delta build on; 0 = none
-    proof: int  # checksum of that mask
     critical_coding: int
     outside_coding: int
     value_type: str
     flags: int
+    client: int
+    round: int
+    confirmed: int  # down: the last round of this client's uploads that the server accepted; 0 = none
+    reference: int  # the round of the mask that echo and delta build on; 0 = none
+    proof: int  # checksum of that mask
+    fingerprint: bytes
+    d: int
     critical: int  # number of critical parameters
     kept: int  # number of values that travel
     critical_bytes: int
@@ -99,33 +100,11 @@ class Header:
         return critical if dense or (complete and self.outside_coding == EMPTY) else f"{critical}+{outside}"
 
 
-def write(header: Header) -> bytes:
-    """The first 64 bytes; the checksum follows."""
-    return _BEFORE_CHECKSUM.pack(
-        MAGIC,
-        VERSION,
-        ("up", "down").index(header.direction),
-        header.critical_coding,
-        header.outside_coding,
-        find_type(header.value_type).number,
-        header.flags,
-        b"\0\0",
-        header.client,
-        header.round,
-        header.confirmed,
-        header.reference,
-        header.proof,
-        header.fingerprint,
-        header.d,
-        header.critical,
-        header.kept,
-        header.critical_bytes,
-        header.outside_bytes,
-        header.value_bytes,
-    )
-
-
-def with_checksum(head: bytes, sections: list[bytes]) -> bytes:
+def write(header: Header, sections: Sequence[bytes]) -> bytes:
+    """The whole message."""
+    direction, critical_coding, outside_coding, value_type, flags, *numbers = vars(header).values()
+    codes = (("up", "down").index(direction), critical_coding, outside_coding, find_type(value_type).number)
+    head = _BEFORE_CHECKSUM.pack(MAGIC, VERSION, *codes, flags, b"\0\0", *numbers)
     checksum = zlib.crc32(head)
     for section in sections:
         checksum = zlib.crc32(section, checksum)
@@ -136,15 +115,13 @@ def read(data: memoryview) -> Header:
     """Parse the header and check magic, version, lengths, checksum and every field that stands alone."""
     if len(data) < LENGTH:
         raise TruncatedError(f"{len(data)} bytes are shorter than the {LENGTH}-byte header; send it again")
-    fields = _BEFORE_CHECKSUM.unpack_from(data)
-    magic, version, direction, critical_coding, outside_coding, value_type, flags, reserved = fields[:8]
-    client, round_, confirmed, reference, proof, fingerprint, d = fields[8:15]
-    critical, kept, critical_bytes, outside_bytes, value_bytes = fields[15:]
+    magic, version, direction, *fields = _BEFORE_CHECKSUM.unpack_from(data)
+    critical_coding, outside_coding, value_type, flags, reserved, *numbers = fields
     if magic != MAGIC:
         raise CorruptError(f"magic {magic!r} is not {MAGIC!r}; these bytes are no fedpurin message")
     if version != VERSION:
         raise CorruptError(f"format version {version} is not {VERSION}; use the same fedpurin on both sides")
-    claimed = LENGTH + critical_bytes + outside_bytes + value_bytes
+    claimed = LENGTH + sum(numbers[-3:])
     if claimed != len(data):
         raise TruncatedError(f"the header promises {claimed} bytes, {len(data)} arrived; send it again")
     checksum = zlib.crc32(data[LENGTH:], zlib.crc32(data[: _BEFORE_CHECKSUM.size]))
@@ -153,29 +130,12 @@ def read(data: memoryview) -> Header:
     if direction > 1 or critical_coding > DELTA_BITMAP or outside_coding not in OUTSIDE_CODINGS:
         codes = f"direction {direction}, mask coding {critical_coding}, outside coding {outside_coding}"
         raise CorruptError(f"one of these is unknown: {codes}")
-    if name_of(value_type) is None:
+    name = name_of(value_type)
+    if name is None:
         raise CorruptError(f"value type {value_type} is unknown")
     if flags & ~ALL_FLAGS or reserved != b"\0\0":
         raise CorruptError(f"reserved flags or bytes are set: flags {flags:#x}, bytes {reserved.hex()}")
-    return Header(
-        fingerprint=fingerprint,
-        d=d,
-        round=round_,
-        client=client,
-        direction="down" if direction else "up",
-        confirmed=confirmed,
-        reference=reference,
-        proof=proof,
-        critical_coding=critical_coding,
-        outside_coding=outside_coding,
-        value_type=str(name_of(value_type)),
-        flags=flags,
-        critical=critical,
-        kept=kept,
-        critical_bytes=critical_bytes,
-        outside_bytes=outside_bytes,
-        value_bytes=value_bytes,
-    )
+    return Header("down" if direction else "up", critical_coding, outside_coding, name, flags, *numbers)
 
 
 def check_address(header: Header, address: Address) -> None:

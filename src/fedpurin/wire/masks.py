@@ -7,15 +7,14 @@ lets numpy read and write it without a loop.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedpurin.errors import CorruptError
+from fedpurin.value_types.base import Bytes
 
 Bits = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 
 RICE_HEAD = struct.Struct("<BI")  # low bits per gap, number of gaps
@@ -45,17 +44,8 @@ def read_bitmap(packed: Bytes, count: int, ones: int) -> Bits:
     return bits
 
 
-@dataclass(frozen=True)
-class RicePlan:
-    """The cheapest Rice code of a set of positions, chosen before any byte is written."""
-
-    gaps: Positions
-    low_bits: int
-    size: int
-
-
-def plan_rice(bits: Bits, n: int, below: int, set_positions: Positions | None = None) -> RicePlan | None:
-    """The best Rice code of the n > 0 set bits, if it takes fewer than `below` bytes.
+def write_rice(bits: Bits, n: int, below: int, set_positions: Positions | None = None) -> bytes | None:
+    """The best Rice code of the n > 0 set bits, if it takes fewer than `below` bytes; else None.
 
     With b low bits, n gaps that sum to s cost n * (b + 1) + sum(gap >> b) bits, and the sum is at least
     (s - n * (2^b - 1)) / 2^b. Sets so dense that even this bound saves less than a tenth are rejected
@@ -79,7 +69,7 @@ def plan_rice(bits: Bits, n: int, below: int, set_positions: Positions | None = 
             best = size, b
     if best is None or gaps is None:
         return None
-    return RicePlan(gaps, best[1], best[0])
+    return _rice(gaps, best[1])
 
 
 def _last(bits: Bits) -> int:
@@ -93,8 +83,7 @@ def _rice_size(n: int, low_bits: int, unary_zeros: int) -> int:
     return RICE_HEAD.size + bytes_for(n * low_bits) + bytes_for(n + unary_zeros)
 
 
-def write_rice(plan: RicePlan) -> bytes:
-    gaps, b = plan.gaps, plan.low_bits
+def _rice(gaps: Positions, b: int) -> bytes:
     low_nb = (gaps[:, None] >> np.arange(b)) & 1
     ends = np.cumsum((gaps >> b) + 1) - 1
     unary = np.zeros(int(ends[-1]) + 1, np.bool_)

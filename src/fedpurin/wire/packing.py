@@ -1,28 +1,14 @@
-"""Lossless packing: byte planes and zstd, with an output size that is known before decompression."""
+"""Lossless packing: zstd, with an output size that is known before decompression."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
 from fedpurin.errors import CorruptError
+from fedpurin.value_types.base import Bytes
 
 LEVEL = 3
-Bytes = npt.NDArray[np.uint8]
-
-
-def to_planes(raw: bytes, itemsize: int) -> bytes:
-    """First bytes of all items, then second bytes, ...: exponents end up together."""
-    if itemsize == 1:
-        return raw
-    return np.frombuffer(raw, np.uint8).reshape(-1, itemsize).T.tobytes()
-
-
-def from_planes(planes: Bytes, itemsize: int) -> Bytes:
-    if itemsize == 1:
-        return planes
-    return np.ascontiguousarray(planes.reshape(itemsize, -1).T).reshape(-1)
 
 
 def compress(raw: bytes) -> bytes:

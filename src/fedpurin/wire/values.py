@@ -9,21 +9,8 @@ from torch import Tensor
 
 from fedpurin.errors import CorruptError
 from fedpurin.value_types import find_type
-from fedpurin.value_types.base import BLOCK, Bytes, Codes, Floats, ValueType
+from fedpurin.value_types.base import BLOCK, Codes, ValueType
 from fedpurin.wire import packing
-
-
-def to_codes(values: Floats, value_type: str) -> Codes:
-    return find_type(value_type).to_codes(values)
-
-
-def from_codes(codes: Codes, value_type: str) -> Floats:
-    return find_type(value_type).from_codes(codes)
-
-
-def reserved(value_type: str) -> int | None:
-    """The item that says "no value here"; None: the type has none, and no set can be coded inline."""
-    return find_type(value_type).reserved
 
 
 def section_size(value_type: str, entries: int, kept: int) -> int:
@@ -52,34 +39,32 @@ def write_section(
     return codes.scales.astype("<f4", copy=False).tobytes() + items.tobytes()
 
 
-def read_section(raw: Bytes, value_type: str, entries: int, kept: int) -> Codes:
+def read_section(section: memoryview, value_type: str, entries: int, kept: int, packed: bool) -> Codes:
     """Codes of all entries, the reserved ones of an inline section included."""
     kind = find_type(value_type)
-    if len(raw) != section_size(value_type, entries, kept):
-        raise CorruptError(
-            f"{kept} {value_type} values take {section_size(value_type, entries, kept)} bytes, not {len(raw)}"
-        )
-    split = _scale_bytes(kind, kept)
-    items = raw[split:].copy().view(kind.item)  # copied because the section may start anywhere
+    size, split = section_size(value_type, entries, kept), _scale_bytes(kind, kept)
+    raw = packing.decompress(section, size) if packed else np.frombuffer(section, np.uint8)
+    if len(raw) != size:
+        raise CorruptError(f"{kept} {value_type} values take {size} bytes, not {len(raw)}")
+    items = raw[split:].reshape(kind.itemsize, -1).T if packed else raw[split:]
+    written = items.copy().reshape(-1).view(kind.item)  # copied because the section may start anywhere
     scales = raw[:split].copy().view("<f4") if kind.scaled else None
-    return Codes(kind.unpack_items(items, entries), scales)
+    return Codes(kind.unpack_items(written, entries), scales)
 
 
 def planes(raw: bytes, value_type: str, kept: int) -> bytes:
-    """The section as it is packed: scales as they are, items as byte planes."""
+    """The section as it is packed: scales as they are, items as byte planes.
+
+    First bytes of all items, then second bytes, ...: exponents end up together.
+    """
     kind = find_type(value_type)
     split = _scale_bytes(kind, kept)
-    return raw[:split] + packing.to_planes(raw[split:], kind.itemsize)
-
-
-def unpack_section(frame: memoryview, value_type: str, entries: int, kept: int) -> Bytes:
-    kind = find_type(value_type)
-    raw = packing.decompress(frame, section_size(value_type, entries, kept))
-    split = _scale_bytes(kind, kept)
-    return np.concatenate((raw[:split], packing.from_planes(raw[split:], kind.itemsize)))
+    items = np.frombuffer(raw, np.uint8, offset=split).reshape(-1, kind.itemsize)
+    return raw[:split] + items.T.tobytes()
 
 
 def quantize(values: Tensor, value_type: str) -> Tensor:
     """What a receiver decodes when these float32 [kept] values are all that travels in one message."""
-    array = values.detach().cpu().contiguous().numpy()
-    return torch.from_numpy(from_codes(to_codes(array, value_type), value_type).copy())
+    kind = find_type(value_type)
+    codes = kind.to_codes(values.detach().cpu().contiguous().numpy())
+    return torch.from_numpy(kind.from_codes(codes).copy())

@@ -20,11 +20,12 @@ import fedpurin.errors as errors
 from fedpurin import wire
 from fedpurin.data import load_own
 from fedpurin.devices import place
-from fedpurin.engines.flower import audit, records
+from fedpurin.engines.flower import records
+from fedpurin.engines.flower.journal import Line, append_line, record_sent
 from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
-from fedpurin.engines.flower.store import LostStateError, State, Store, append_line, pick, write_tensors
+from fedpurin.engines.flower.store import LostStateError, State, Store, pick, write_tensors
 from fedpurin.engines.site import Site
-from fedpurin.engines.transport import named_model
+from fedpurin.engines.states import named_model
 from fedpurin.job import Job
 from fedpurin.meta import Meta
 from fedpurin.ready import check_ready
@@ -35,15 +36,12 @@ from fedpurin.version import __version__
 app = ClientApp()  # Flower asks for one by name; it stays empty, and is never what answers here
 log = logging.getLogger("fedpurin")
 
-Line = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Ready:
     """What is built once for a configuration."""
 
     config: str
-    job: Job
     site: Site
     data: ClientData
 
@@ -86,7 +84,7 @@ class Client:
         reason = reason.splitlines()[0] if reason else "failed without a message"
         line = {"refused": reason} if reason != self._refused else None
         self._refused = reason
-        content = records.content({**self._about(), "error": reason, "lost": lost})
+        content = records.content(**self._about(), error=reason, lost=lost)
         return Message(content, reply_to=message), line
 
     def note(self, line: Line) -> None:
@@ -94,7 +92,7 @@ class Client:
         with contextlib.suppress(OSError):
             append_line(Path(self.settings.state) / PROGRESS, {"client": self.client, **line})
 
-    def _about(self) -> dict[str, records.Value | None]:
+    def _about(self) -> dict[str, Any]:
         return {"client": self.client, "version": records.VERSION, "package": __version__}
 
     def _hello(self, message: Message) -> RecordDict:
@@ -106,25 +104,18 @@ class Client:
                 f"protocol {theirs}; client {self.client} has fedpurin {__version__} with protocol "
                 f"{records.VERSION}: install the same version on both"
             )
-        return records.content(self._about())
+        return records.content(**self._about())
 
     def _work(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
         t, reply, ready, store = self._prepare(message, run_config)
         start = starting_state(ready.site, store, t, reply)
         done = ready.site.work(self.client, t, reply, start, ready.data)
         store.save(t, start, done.state)
-        save_model(ready.job, store, done.state)
-        run = ready.job.config.run
+        write_tensors(store.model_file, named_model(ready.site.layout, done.state))
+        run, parts = ready.site.config.run, [done.upload or b"", done.meta]
         head = wire.peek(done.upload) if done.upload else None
-        self._audit(
-            store,
-            t,
-            "upload",
-            [done.upload or b"", done.meta],
-            values=head.kept if head else 0,
-            type=head.value_type if head else "",
-            metrics=run.share_metrics,
-        )
+        values, kind = (head.kept, head.value_type) if head else (0, "")
+        self._audit(store, t, "upload", parts, values=values, type=kind, metrics=run.share_metrics)
         score = Meta.from_bytes(done.meta).upload if run.share_metrics else None
         line: Line = {
             "run": store.run,
@@ -132,11 +123,9 @@ class Client:
             "of": run.rounds,
             "accuracy": score.accuracy if score else None,
             "received": len(reply or b""),
-            "sent": len(done.upload or b"") + len(done.meta),
+            "sent": sum(map(len, parts)),
         }
-        content = records.content(
-            {"client": self.client, "round": t, "upload": done.upload, "meta": done.meta}
-        )
+        content = records.content(client=self.client, round=t, upload=done.upload, meta=done.meta)
         return content, line
 
     def _finish(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
@@ -144,8 +133,8 @@ class Client:
         start = starting_state(ready.site, store, t + 1, reply)
         done = ready.site.finish(self.client, t, reply, start, ready.data)
         store.save(t + 1, start, done.state)
-        save_model(ready.job, store, done.state)
-        share = ready.job.config.run.share_metrics
+        write_tensors(store.model_file, named_model(ready.site.layout, done.state))
+        share = ready.site.config.run.share_metrics
         self._audit(store, t, "finish", [done.meta, done.digest], values=0, type="", metrics=share)
         merged, best_round = Meta.from_bytes(done.meta).merged, int(done.state.get("best.round", 0))
         line: Line = {
@@ -155,9 +144,7 @@ class Client:
             "accuracy": merged.accuracy if merged and not best_round else None,
             "best_round": best_round,
         }
-        content = records.content(
-            {"client": self.client, "round": t, "meta": done.meta, "digest": done.digest.hex()}
-        )
+        content = records.content(client=self.client, round=t, meta=done.meta, digest=done.digest.hex())
         return content, line
 
     def _prepare(
@@ -171,7 +158,7 @@ class Client:
             self._ready = self._build(text)
         store = Store(Path(self.settings.state), str(run_config.get("run", "")), self.client)
         t, reply = records.get(record, "round", int), records.get_or_none(record, "reply", bytes)
-        rounds = self._ready.job.config.run.rounds
+        rounds = self._ready.site.config.run.rounds
         if not 1 <= t <= rounds:
             raise errors.MismatchError(f"the server asks for round {t} of a run of {rounds} rounds")
         self.settings.limits.check_message(len(reply or b""), "to take a message")
@@ -186,11 +173,11 @@ class Client:
         data = client_data(job, self.client, self.settings.data)
         limits.check_samples(len(data.train_y))
         check_ready(job, data.train_x)
-        return Ready(text, job, Site(job, place(job.config.run.device, self.client)), data)
+        return Ready(text, Site(job, place(job.config.run.device, self.client)), data)
 
-    def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **more: Any) -> None:
-        state, keep = Path(self.settings.state), self.settings.keep_messages
-        audit.record(state, store.run, t, what, parts, keep=keep, **more)
+    def _audit(self, store: Store, t: int, what: str, parts: list[bytes], **about: Any) -> None:
+        keep = self.settings.keep_messages
+        record_sent(Path(self.settings.state), store.run, t, what, parts, keep=keep, **about)
 
 
 def client_data(job: Job, client: int, own: str) -> ClientData:
@@ -226,8 +213,3 @@ def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> Sta
         confirmed = None if goes_on else 0
     state = pick(store.load(), t, confirmed)
     return site.initial_state(store.client) if state is None else state
-
-
-def save_model(job: Job, store: Store, state: State) -> None:
-    """The personal model as it is now, parameters and buffers by name."""
-    write_tensors(store.model_file, named_model(job.layout, state))

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -24,28 +23,21 @@ from flwr.serverapp import Grid
 from fedpurin.engines.flower import records
 from fedpurin.engines.flower.roster import Roster
 from fedpurin.engines.flower.runtime import NotPushed
-from fedpurin.engines.transport import Failure, Outcome, Reply
+from fedpurin.engines.flower.settings import Terms
+from fedpurin.engines.transport import Outcome, Reply, Transport
 from fedpurin.errors import EngineError, FedpurinError, MismatchError
 from fedpurin.version import __version__
 
 SHORTEST_WAIT, LONGEST_WAIT = 0.1, 0.5  # between questions for answers
+WAIT_POLL_SECONDS = 0.3  # between looks for the clients of a round
 LOOK_SECONDS = 0.5  # between questions for who is connected
 HELLO_SECONDS = 120.0
 PROBE_SECONDS = 20.0  # without an answer, after which a node is greeted again: it may have lost the message
 MAX_TRIES = 4  # per client and round
-REASON_LENGTH = 300
 
 Notify = Callable[..., None]
-FLOWER_ERRORS = {
-    1: "fedpurin cannot be started there: install the server's version",
-    3: "no answer in time",
-    4: "no answer in time",
-    5: "the connection to it was lost",
-    8: "its process died; is there enough memory?",
-}
 REVOKED = "its key was revoked or replaced"
 LOST_ON_THE_WAY = (4, 5, 8)  # worth another try
-KINDS = {"work": records.WORK, "finish": records.FINISH}
 
 
 @dataclass
@@ -63,21 +55,44 @@ class Asked:
 
 
 @dataclass
-class Peers:
-    """`clients` nodes behind a Flower grid."""
+class Peers(Transport):
+    """`clients` nodes behind a Flower grid, which keep their own states and final models."""
 
     grid: Grid
     clients: int
-    deadline: float  # seconds a round may take
+    terms: Terms
     notify: Notify
     roster: Roster = field(default_factory=Roster)  # whose keys are accepted, and for which client
     node_of: dict[int, int] = field(default_factory=dict)  # client -> node
-    patience: float = 15.0  # seconds that a round waits for a client that it has lost
     _key_of: dict[int, bytes] = field(default_factory=dict)  # client -> the key it came with
     _hellos: dict[str, int] = field(default_factory=dict)  # message -> node, as long as there is no answer
     _again: dict[int, float] = field(default_factory=dict)  # node -> when to greet it again
     _done_with: set[int] = field(default_factory=set)  # refused, or its client has come back anew
     _here: set[int] = field(default_factory=set)  # clients, when we last looked
+
+    def gather(self, asked: list[int], *, first: bool) -> list[int]:
+        """Wait for the clients of a round: for all of them at first, later rather for enough of them, and not
+        for one that has a key and never came."""
+        seats, began, told = asked, time.monotonic(), -1
+        while True:
+            asked = self.members(seats)
+            need = min(self.terms.minimum, len(asked))
+            here = [client for client in self.present() if client in asked]
+            expected = asked if first else [client for client in asked if client in self.node_of]
+            waited = time.monotonic() - began
+            if set(expected) <= set(here) and len(here) >= need:
+                return here
+            if len(here) != told:
+                told = len(here)
+                self.notify("waiting", have=told, want=max(need, len(expected)))
+            if len(here) >= need and waited > (self.terms.join if first else self.terms.patience):
+                return here
+            if waited > self.terms.join:
+                raise EngineError(
+                    f"{len(here)} of {len(asked)} clients are connected after {waited:.0f} s, and a round "
+                    f"needs {need}: start the missing clients and resume"
+                )
+            time.sleep(WAIT_POLL_SECONDS)
 
     def present(self) -> list[int]:
         """The clients that are connected now, ascending. Greets nodes that are new."""
@@ -92,22 +107,23 @@ class Peers:
         self._here = set(here)
         return here
 
-    def members(self) -> set[int]:
-        """The clients that may take part, connected or not."""
-        return set(self.roster.clients().values()) if self.roster else set(range(self.clients))
+    def members(self, clients: list[int]) -> list[int]:
+        """Those with a key; others have none yet, or had theirs revoked. All, where keys are not in use."""
+        keys = set(self.roster.clients().values())
+        return [client for client in clients if not self.roster or client in keys]
 
     def _dismiss(self) -> None:
         """Clients whose key is no longer theirs: revoked, or replaced by a new one. Flower may have forgotten
         their nodes already."""
         if not self.roster:
             return
-        keys, members = self.roster.clients(), self.members()
+        keys = self.roster.clients()
         for client, node in list(self.node_of.items()):
             if keys.get(self._key_of[client]) != client:
                 del self.node_of[client]
                 self._done_with.add(node)
                 self._here.discard(client)  # it did not leave, it was told to
-                self.notify("revoked" if client not in members else "replaced", client=client)
+                self.notify("replaced" if client in keys.values() else "revoked", client=client)
 
     def _greet(self, strangers: list[int]) -> None:
         now = time.monotonic()
@@ -118,7 +134,7 @@ class Peers:
                     self._hellos[message_id] = node
 
     def _hello(self, node: int) -> Message:
-        hello = records.content({"version": records.VERSION, "package": __version__})
+        hello = records.content(version=records.VERSION, package=__version__)
         return Message(hello, node, records.HELLO, ttl=HELLO_SECONDS, group_id="hello")
 
     def _push(self, message: Message) -> str:
@@ -154,14 +170,14 @@ class Peers:
             self.notify("joined", client=client)
 
     def _identify(self, message: Message, public_key: bytes) -> int:
-        record = _record(message)
+        record = records.read_reply(message)
         if "error" in record:
-            raise MismatchError(one_line(records.get(record, "error", str)))
+            raise MismatchError(records.one_line(records.get(record, "error", str)))
         client, version = records.get(record, "client", int), records.get(record, "version", int)
         if version != records.VERSION:
             raise MismatchError(
-                f"client {client} runs fedpurin {record.get('package')}, which speaks another version of the "
-                "protocol: install the server's version there"
+                f"client {client} runs fedpurin {record.get('package')!s}, which speaks another version of "
+                "the protocol: install the server's version there"
             )
         if not 0 <= client < self.clients:
             raise MismatchError(
@@ -171,13 +187,13 @@ class Peers:
             raise MismatchError(f"a node calls itself client {client}, but its key is that of {owner}")
         return client
 
-    def run(self, op: str, t: int, clients: Iterable[int], reply: Reply) -> Iterator[Outcome]:
+    def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         """Send one message to each of these clients and yield one outcome for each, by the deadline."""
-        waiting = [Asked(client, records.content({"round": t, "reply": reply(client)})) for client in clients]
+        waiting = [Asked(client, records.content(round=t, reply=reply(client))) for client in clients]
         here = {asked.client for asked in waiting}
-        due = list(self._send(op, t, waiting, here, self.deadline))
+        due = list(self._send(op, t, waiting, here, self.terms.deadline))
         looked = time.monotonic()
-        end = looked + self.deadline  # from when all have been asked
+        end = looked + self.terms.deadline  # from when all have been asked
         wait = SHORTEST_WAIT
         while waiting:
             for outcome in [*due, *self._collect(op, t, waiting)]:
@@ -194,8 +210,8 @@ class Peers:
                 time.sleep(wait)
                 wait = min(1.2 * wait, LONGEST_WAIT)
         for asked in waiting:
-            reason = asked.problem or f"no answer within {self.deadline:g} s"
-            yield failed(asked.client, reason)
+            reason = asked.problem or f"no answer within {self.terms.deadline:g} s"
+            yield records.failed(asked.client, reason)
 
     def _send(self, op: str, t: int, waiting: list[Asked], here: set[int], ttl: float) -> Iterator[Outcome]:
         """Everything that is due: first orders, repeated ones, and questions to nodes that are silent."""
@@ -203,7 +219,7 @@ class Peers:
             now = time.monotonic()
             node = self.node_of.get(asked.client)
             if node is None:
-                yield failed(asked.client, REVOKED)
+                yield records.failed(asked.client, REVOKED)
                 continue
             if asked.message and asked.node != node:
                 self._lose(asked, "it was restarted")
@@ -211,11 +227,11 @@ class Peers:
                 asked.probe = self._try_hello(node)
             if asked.message:
                 continue
-            gone = asked.tries and asked.client not in here and now - asked.since > self.patience
+            gone = asked.tries and asked.client not in here and now - asked.since > self.terms.patience
             if asked.tries >= MAX_TRIES or gone:
-                yield failed(asked.client, asked.problem)
+                yield records.failed(asked.client, asked.problem)
             elif asked.client in here:
-                message = Message(asked.content, node, KINDS[op], ttl=ttl, group_id=str(t))
+                message = Message(asked.content, node, records.KINDS[op], ttl=ttl, group_id=str(t))
                 asked.tries += 1
                 try:
                     asked.message, asked.node, asked.since = self._push(message), node, now
@@ -223,7 +239,7 @@ class Peers:
                     self._lose(asked, "the message did not get on its way")
                     continue
                 if not asked.message:
-                    yield failed(asked.client, "Flower refused the message to it")
+                    yield records.failed(asked.client, "Flower refused the message to it")
 
     def _collect(self, op: str, t: int, waiting: list[Asked]) -> Iterator[Outcome]:
         """Answers that are there."""
@@ -236,11 +252,11 @@ class Peers:
             if asked is None:
                 continue
             if asked.client not in self.node_of:
-                yield failed(asked.client, REVOKED)
+                yield records.failed(asked.client, REVOKED)
             elif message.has_error() and message.error.code in LOST_ON_THE_WAY and asked.tries < MAX_TRIES:
-                self._lose(asked, FLOWER_ERRORS[message.error.code])
+                self._lose(asked, records.FLOWER_ERRORS[message.error.code])
             else:
-                yield self._outcome(op, t, asked.client, message)
+                yield records.outcome(op, t, asked.client, message)
         for probe, asked in probes.items():
             if probe in answered and asked.message and asked.message not in answered:
                 asked.probe = ""
@@ -249,48 +265,3 @@ class Peers:
     @staticmethod
     def _lose(asked: Asked, problem: str) -> None:
         asked.message, asked.probe, asked.problem, asked.since = "", "", problem, time.monotonic()
-
-    def _outcome(self, op: str, t: int, client: int, message: Message) -> Outcome:
-        """A reply from another machine, checked. Whatever is wrong with it concerns this client alone."""
-        try:
-            record = _record(message)
-            sender = records.get(record, "client", int)
-            if sender != client:
-                raise MismatchError(f"the node of client {client} answered as client {sender}")
-            if "error" in record:
-                reason = one_line(records.get(record, "error", str))
-                return failed(client, reason, lost=record.get("lost") is True)
-            if records.get(record, "round", int) != t:
-                raise MismatchError(f"answered for round {record['round']} instead of {t}")
-            meta = records.get(record, "meta", bytes)
-            if op == "finish":
-                return Outcome(client, meta, digest=_digest(record))
-            return Outcome(client, meta, records.get_or_none(record, "upload", bytes))
-        except FedpurinError as error:
-            return failed(client, str(error))
-
-
-def failed(client: int, reason: str, *, lost: bool = False) -> Outcome:
-    """`lost`: the client no longer has the state that the server counts on."""
-    return Outcome(client, failure=Failure(reason, "state" if lost else "client"))
-
-
-def _record(message: Message) -> Any:
-    if message.has_error():
-        error = message.error
-        said = error.reason or f"Flower's error {error.code}"
-        raise EngineError(one_line(FLOWER_ERRORS.get(error.code, f"failed: {said}")))
-    return records.read(message)
-
-
-def _digest(record: Any) -> str:
-    digest = records.get(record, "digest", str)
-    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise MismatchError("the final digest is not 64 hexadecimal digits")
-    return digest
-
-
-def one_line(text: str) -> str:
-    """What another machine said, fit to be shown: one short line without control characters."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else "?" for c in line)[:REASON_LENGTH] or "failed without a message"

@@ -14,17 +14,26 @@ from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from fedpurin.errors import CorruptError
+from fedpurin.engines.transport import Failure, Outcome
+from fedpurin.errors import CorruptError, EngineError, FedpurinError, MismatchError
 
 RECORD = "fedpurin"
 VERSION = 2  # of these records; both sides must agree
 HELLO, WORK, FINISH = MessageType.QUERY, MessageType.TRAIN, MessageType.EVALUATE
+KINDS = {"work": WORK, "finish": FINISH}
+FLOWER_ERRORS = {
+    1: "fedpurin cannot be started there: install the server's version",
+    3: "no answer in time",
+    4: "no answer in time",
+    5: "the connection to it was lost",
+    8: "its process died; is there enough memory?",
+}
+REASON_LENGTH = 300
 
-Value = int | str | bytes | bool
 T = TypeVar("T", int, str, bytes)
 
 
-def content(values: dict[str, Value | None]) -> RecordDict:
+def content(**values: int | str | bytes | bool | None) -> RecordDict:
     """A message's content; None stands for a value that is not there."""
     return RecordDict({RECORD: ConfigRecord({k: v for k, v in values.items() if v is not None})})
 
@@ -47,3 +56,45 @@ def get(record: ConfigRecord, name: str, kind: type[T]) -> T:
 
 def get_or_none(record: ConfigRecord, name: str, kind: type[T]) -> T | None:
     return get(record, name, kind) if name in record else None
+
+
+def read_reply(message: Message) -> ConfigRecord:
+    """At the server, where Flower answers for a node that does not."""
+    if message.has_error():
+        error = message.error
+        said = error.reason or f"Flower's error {error.code}"
+        raise EngineError(one_line(FLOWER_ERRORS.get(error.code, f"failed: {said}")))
+    return read(message)
+
+
+def outcome(op: str, t: int, client: int, message: Message) -> Outcome:
+    """A reply from another machine, checked. Whatever is wrong with it concerns this client alone."""
+    try:
+        record = read_reply(message)
+        sender = get(record, "client", int)
+        if sender != client:
+            raise MismatchError(f"the node of client {client} answered as client {sender}")
+        if "error" in record:
+            return failed(client, one_line(get(record, "error", str)), lost=record.get("lost") is True)
+        if (answered := get(record, "round", int)) != t:
+            raise MismatchError(f"answered for round {answered} instead of {t}")
+        meta = get(record, "meta", bytes)
+        if op == "work":
+            return Outcome(client, meta, get_or_none(record, "upload", bytes))
+        digest = get(record, "digest", str)
+        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise MismatchError("the final digest is not 64 hexadecimal digits")
+        return Outcome(client, meta, digest=digest)
+    except FedpurinError as error:
+        return failed(client, str(error))
+
+
+def failed(client: int, reason: str, *, lost: bool = False) -> Outcome:
+    """`lost`: the client no longer has the state that the server counts on."""
+    return Outcome(client, failure=Failure(reason, "state" if lost else "client"))
+
+
+def one_line(text: str) -> str:
+    """What another machine said, fit to be shown: one short line without control characters."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else "?" for c in line)[:REASON_LENGTH] or "failed without a message"

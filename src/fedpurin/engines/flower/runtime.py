@@ -5,7 +5,7 @@ on its runtime interface, and a process of ours takes them, reads the message, a
 is installed here. The bundle that came with the task is never unpacked; only its name and hash are read.
 
     Tasks.next() -> Task | None       take the oldest task
-    Task.read()                       what was asked (once per task); Task.answer(message) sends the reply
+    Task.order                        what was asked; Task.answer(order, message) sends the reply
     Tasks.serve_run(name)             at the server: the grid of our own run
 
 Here and in node.py is all that we use of Flower beyond its public interface, as of flwr 1.41;
@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +52,10 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
+from google.protobuf.message import DecodeError
 
 from fedpurin.errors import EngineError
+from fedpurin.files import write_atomic
 
 SITE_TASKS = ("flwr-clientapp", "flwr-agentapp")  # the second kind is taken only to be refused
 SERVER_TASKS = ("flwr-serverapp",)
@@ -76,17 +80,16 @@ class Door:
         if token:
             interceptors.append(RuntimeTokenHttpInterceptor(token))
         elif self.secret:
+            secret = Path(self.secret).read_bytes()
             interceptors.append(
-                SuperExecAuthHttpInterceptor(
-                    master_secret=Path(self.secret).read_bytes(), protected_methods=PROTECTED_CALLS
-                )
+                SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=PROTECTED_CALLS)
             )
         return RuntimeHttpClient.from_server_address(
-            server_address=self.address,
-            insecure=not self.ca,
-            root_certificates=Path(self.ca).read_bytes() if self.ca else None,
-            interceptors=interceptors,
+            self.address, not self.ca, self.authority(), interceptors
         )
+
+    def authority(self) -> bytes | None:
+        return Path(self.ca).read_bytes() if self.ca else None
 
 
 @dataclass(frozen=True)
@@ -108,63 +111,65 @@ class Order:
     run_config: dict[str, Any]
     bundle: Bundle
     message: Message
+    tries: int = 1  # of processes that have begun it
 
-    def save(self, folder: Path, tries: int) -> None:
-        about = {
-            "token": self.token,
-            "task_id": self.task_id,
-            "node_id": self.node_id,
-            "run_config": self.run_config,
-            "bundle": asdict(self.bundle),
-            "tries": tries,
-        }
+    def save(self, folder: Path) -> None:
+        about = {name: value for name, value in vars(self).items() if name != "message"}
+        about["bundle"] = asdict(self.bundle)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "message").write_bytes(message_to_proto(self.message).SerializeToString())
-        (folder / "order.new").write_text(json.dumps(about))
-        (folder / "order.new").replace(folder / "order.json")
+        write_atomic(folder / "message", message_to_proto(self.message).SerializeToString())
+        write_atomic(folder / "order.json", json.dumps(about))
 
     @classmethod
-    def load(cls, folder: Path) -> tuple[Order, int] | None:
-        """What an earlier process had begun, and how often; None if there is nothing (whole)."""
+    def load(cls, folder: Path) -> Order | None:
+        """What an earlier process had begun; None if there is nothing (whole)."""
         try:
             about = json.loads((folder / "order.json").read_text())
             message = message_from_proto(ProtoMessage.FromString((folder / "message").read_bytes()))
-            order = cls(
-                about["token"],
-                about["task_id"],
-                about["node_id"],
-                about["run_config"],
-                Bundle(**about["bundle"]),
-                message,
-            )
-            return order, int(about["tries"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return cls(**about | {"bundle": Bundle(**about["bundle"]), "message": message})
+        except (OSError, ValueError, KeyError, TypeError, DecodeError):
             return None
 
     @staticmethod
     def forget(folder: Path) -> None:
-        for name in ("order.json", "order.new", "message"):
-            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def adopt(self) -> None:
+        """Messages are made in the name of a task: of this one, from now on."""
+        _speak_for(self.task_id, self.message.metadata.run_id, self.node_id)
 
 
 class Task:
-    """One task that is ours until it is answered. A context manager: it keeps the claim alive."""
+    """One task that is ours until it is answered or closed: it keeps the claim alive."""
 
     def __init__(self, door: Door, token: str) -> None:
         self.token = token
         self.client = door.client("flwr-clientapp", token)
+        self.order: Future[Order] = Future()
         self._over = threading.Event()
-
-    def __enter__(self) -> Task:
         threading.Thread(target=self._beat, daemon=True).start()
-        return self
 
     def _beat(self) -> None:
         while not self._over.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(*Unavailable):
                 self.client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
 
-    def read(self) -> Order:
+    def start_reading(self) -> None:
+        """Fetch the order, in a thread of its own.
+
+        The node offers a task before it has all of its message. If the server goes away meanwhile, the rest
+        never comes and Flower waits for hours: that must not keep the site from its next task.
+        """
+
+        def read() -> None:
+            try:
+                self.order.set_result(self._read())
+            except BaseException as problem:  # raised again where the order is wanted
+                self.order.set_exception(problem)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def _read(self) -> Order:
         ask, ids = self.client.PullTaskInput, []
 
         def ask_and_note(request: PullTaskInputRequest) -> PullTaskInputResponse:
@@ -199,44 +204,14 @@ class Task:
             time.sleep(0.05)
         return False
 
-    def __exit__(self, *_: object) -> None:
+    def finish(self, status: str, details: str = "") -> None:
+        """At the server, where a task is not answered."""
+        with contextlib.suppress(*Unavailable):
+            self.client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+
+    def close(self) -> None:
         self._over.set()
         self.client.close()
-
-
-class Reading:
-    """A task being read, in a thread of its own.
-
-    The node offers a task before it has all of its message. If the server goes away meanwhile, the rest never
-    comes and Flower waits for hours: that must not keep the site from its next task.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task.__enter__()  # claimed from now on, and until this is left
-        self.order: Order | None = None
-        self.problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            self.order = self.task.read()
-        except BaseException as problem:  # raised again where the order is wanted
-            self.problem = problem
-
-    def done(self, patience: float = 0.0) -> bool:
-        self._thread.join(patience)
-        return not self._thread.is_alive()
-
-    def __enter__(self) -> Order:
-        if self.problem is not None:
-            self.task.__exit__()
-            raise self.problem
-        assert self.order is not None
-        return self.order
-
-    def __exit__(self, *_: object) -> None:
-        self.task.__exit__()
 
 
 class Tasks:
@@ -259,25 +234,16 @@ class Tasks:
     def serve_run(self, name: str, patience: float) -> Iterator[Grid]:
         """At the server: take the task of our run, known by its name, and offer its grid."""
         task, answer = self._task_of(name, patience)
-        TaskIdentity.task_id, TaskIdentity.run_id = answer.task_id, answer.run.run_id
-        TaskIdentity.node_id = answer.context.node_id
-        grid = HttpGrid(
-            self.door.address,
-            insecure=not self.door.ca,
-            root_certificates=Path(self.door.ca).read_bytes() if self.door.ca else None,
-            token=task.token,
-        )
+        _speak_for(answer.task_id, answer.run.run_id, answer.context.node_id)
+        grid = HttpGrid(self.door.address, not self.door.ca, self.door.authority(), token=task.token)
         grid.set_run(run_from_proto(answer.run))
-        with task:
+        with contextlib.closing(task), contextlib.closing(grid):
             try:
                 yield grid
             except BaseException as error:
-                _finish(task, SubStatus.FAILED, str(error)[:200])
+                task.finish(SubStatus.FAILED, str(error)[:200])
                 raise
-            else:
-                _finish(task, SubStatus.COMPLETED, "")
-            finally:
-                grid.close()
+            task.finish(SubStatus.COMPLETED)
 
     def _task_of(self, name: str, patience: float) -> tuple[Task, PullTaskInputResponse]:
         """Tasks of other runs are refused: whoever reaches the control interface can start some."""
@@ -288,20 +254,14 @@ class Tasks:
                     answer = task.client.PullTaskInput(PullTaskInputRequest())
                     if run_from_proto(answer.run).override_config.get("run") == name:
                         return task, answer
-                    _finish(task, SubStatus.FAILED, "this server runs one federation only")
+                    task.finish(SubStatus.FAILED, "this server runs one federation only")
+                    task.close()
             time.sleep(0.1)
         raise EngineError(f"Flower offered no task for the run {name} within {patience:.0f} s")
 
 
-def adopt(order: Order) -> None:
-    """Messages are made in the name of a task: of this one, from now on."""
-    TaskIdentity.task_id, TaskIdentity.node_id = order.task_id, order.node_id
-    TaskIdentity.run_id = order.message.metadata.run_id
-
-
-def _finish(task: Task, status: str, details: str) -> None:
-    with contextlib.suppress(*Unavailable):
-        task.client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+def _speak_for(task_id: int, run_id: int, node_id: int) -> None:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run_id, node_id
 
 
 def bundle_hash(app: Path) -> str:

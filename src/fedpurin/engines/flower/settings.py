@@ -1,8 +1,16 @@
-"""What a site's own command decides, whatever the server says. No torch and no Flower here.
+"""What the commands decide: the server's, and a site's, whatever the server says. No torch, no Flower here.
 
-The command writes these settings into a private file, and the site's process reads them from there. A
+A site's command writes its settings into a private file, and the site's process reads them from there. A
 configuration that comes from the server is read with their permission only: nothing is imported by a name
-that the site has not allowed, and no file is opened because the server named it.
+that the site has not allowed, no file is opened because the server named it, and what is beyond the site's
+limits is refused before anything is trained. The limits file:
+
+    min_samples = 100                 # no training on fewer local samples
+    max_rounds = 50                   # of one run
+    methods = ["fedpurin"]            # empty or missing: any
+    values = ["float32", "int8"]      # types of the values that are sent
+    share_metrics = false             # accuracy, loss and times stay here
+    max_message_mb = 20               # sent or received
 """
 
 from __future__ import annotations
@@ -10,18 +18,97 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedpurin.config import Config
-from fedpurin.engines.flower.limits import Limits
 from fedpurin.errors import ConfigError
 from fedpurin.files import write_atomic
 
+MIB = 1 << 20
 PROGRESS = "progress.jsonl"  # in a site's state directory: a line per message it has worked on
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:function; not cuda:0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long a server waits for whom."""
+
+    minimum: int  # accepted uploads without which a round does not count
+    deadline: float = 600.0  # seconds from asking to the last accepted upload of a round
+    join: float = 600.0  # seconds to wait for clients before the first round, and for the minimum later
+    patience: float = 15.0  # seconds that later rounds wait for absent clients once the minimum is there
+
+    @classmethod
+    def of(cls, clients: int, **given: Any) -> Terms:
+        """Defaults for a number of clients: half of them, rounded up, must deliver. None: not given."""
+        values = {"minimum": -(-clients // 2)} | {k: v for k, v in given.items() if v is not None}
+        terms = cls(**values)
+        if not 1 <= terms.minimum <= clients:
+            raise ConfigError(f"a minimum of {terms.minimum} uploads does not fit {clients} clients")
+        if min(terms.deadline, terms.join) <= 0 or terms.patience < 0:
+            raise ConfigError("the deadline and the time to join must be positive numbers of seconds")
+        return terms
+
+
+@dataclass(frozen=True)
+class Limits:
+    """0 and empty mean: no limit."""
+
+    min_samples: int = 0
+    max_rounds: int = 0
+    methods: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    share_metrics: bool = True
+    max_message_mb: float = 0.0
+
+    @classmethod
+    def read(cls, path: Path) -> Limits:
+        try:
+            return cls.of(tomllib.loads(path.read_text()), str(path))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"cannot read the limits {path}: {error}") from None
+
+    @classmethod
+    def of(cls, table: dict[str, Any], origin: str = "the limits") -> Limits:
+        kinds: dict[str, Any] = {f.name: type(f.default) for f in fields(cls)}
+        clean: dict[str, Any] = {}
+        for name, value in table.items():
+            if name not in kinds:
+                raise ConfigError(f"{origin}: unknown limit {name!r}; the limits are {', '.join(kinds)}")
+            value = tuple(value) if isinstance(value, list) else value
+            value = float(value) if kinds[name] is float and type(value) is int else value
+            if type(value) is not kinds[name] or (isinstance(value, int | float) and value < 0):
+                raise ConfigError(f"{origin}: {name} = {value!r} should be like {kinds[name]()!r}")
+            clean[name] = value
+        return cls(**clean)
+
+    def check(self, config: Config) -> None:
+        """Raise unless this site agrees to the configuration."""
+        run, values = config.run, config.value_type
+        if self.max_rounds and run.rounds > self.max_rounds:
+            self._refuse(f"{run.rounds} rounds", f"at most {self.max_rounds}")
+        if self.methods and run.method not in self.methods:
+            self._refuse(f"the method {run.method}", " or ".join(self.methods))
+        if self.values and values not in self.values:
+            self._refuse(f"values as {values}", " or ".join(self.values))
+        if not self.share_metrics and run.share_metrics:
+            self._refuse("accuracy and loss (share_metrics = true)", "share_metrics = false")
+
+    def check_samples(self, samples: int) -> None:
+        if samples < self.min_samples:
+            raise ConfigError(
+                f"this site trains on {self.min_samples} samples at least, and has {samples} for this run"
+            )
+
+    def check_message(self, size: float, what: str) -> None:
+        if self.max_message_mb and size > self.max_message_mb * MIB:
+            self._refuse(f"{what} of {size / MIB:.1f} MiB", f"at most {self.max_message_mb:g} MiB")
+
+    @staticmethod
+    def _refuse(asked: str, agreed: str) -> None:
+        raise ConfigError(f"the server asks for {asked}; this site agrees to {agreed} (its limits file)")
 
 
 @dataclass(frozen=True)
@@ -69,18 +156,9 @@ class SiteSettings:
         return replace(config, data=replace(config.data, dir=""))
 
 
-def functions_named(table: Any) -> list[str]:
+def functions_named(value: Any) -> list[str]:
     """Every package.module:function in a configuration, at any depth, in whatever setting."""
-    return [text for text in _texts(table) if FUNCTION.fullmatch(text)]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a table, at any depth."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+        return [value] if FUNCTION.fullmatch(value) else []
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [name for item in items for name in functions_named(item)]

@@ -11,10 +11,8 @@ where it started the first time, and yield the same bytes.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -48,14 +46,8 @@ class Store:
         if not run or not all(c.isalnum() or c == "-" for c in run):
             raise RunError(f"the server names its run {run!r}; a name is made of letters, digits and -")
         self.folder, self.run, self.client = folder / run, run, client
-
-    @property
-    def state_file(self) -> Path:
-        return self.folder / "state.safetensors"
-
-    @property
-    def model_file(self) -> Path:
-        return self.folder / "model.safetensors"
+        self.state_file = self.folder / "state.safetensors"
+        self.model_file = self.folder / "model.safetensors"
 
     def load(self) -> Saved | None:
         if not self.state_file.exists():
@@ -121,9 +113,3 @@ def write_tensors(path: Path, tensors: State, about: dict[str, str] | None = Non
     own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, save(own, about))
-
-
-def append_line(path: Path, line: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")

@@ -11,26 +11,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from concurrent.futures import wait
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from fedpurin.engines.flower import records
+from fedpurin.engines.flower import APP, records
 from fedpurin.engines.flower.client_app import Client
-from fedpurin.engines.flower.runtime import (
-    Bundle,
-    Door,
-    Order,
-    Reading,
-    Task,
-    Tasks,
-    Unavailable,
-    adopt,
-    bundle_hash,
-)
+from fedpurin.engines.flower.runtime import Bundle, Door, Order, Task, Tasks, Unavailable, bundle_hash
 from fedpurin.engines.flower.settings import SiteSettings
 from fedpurin.methods import installed_methods
 from fedpurin.plugins import permit_only
 
-APP = Path(__file__).with_name("app")
 APP_NAME, APP_VERSION = "fedpurin/fedpurin-federation", f"{records.VERSION}.0.0"
 READ_SECONDS = 2.0  # that a task's message may take before the next task is asked for
 SHORTEST_WAIT, LONGEST_WAIT = 0.05, 0.5  # between questions for work
@@ -45,55 +37,51 @@ class Worker:
         self.tasks = Tasks(Door(settings.address, settings.ca, settings.secret))
         self.own = Bundle(APP_NAME, APP_VERSION, bundle_hash(APP))
         self.folder = folder  # of the order at hand
-        self.readings: list[Reading] = []  # tasks whose message has not come in full yet
+        self.begun: list[Task] = []  # tasks whose message has not come in full yet
 
     def run(self) -> None:
         self.continue_order()
-        wait = SHORTEST_WAIT
+        pause = SHORTEST_WAIT
         while True:
             if self.do_next():
-                wait = SHORTEST_WAIT
+                pause = SHORTEST_WAIT
             else:
-                time.sleep(wait)
-                wait = min(1.1 * wait, LONGEST_WAIT)
+                time.sleep(pause)
+                pause = min(1.1 * pause, LONGEST_WAIT)
 
     def continue_order(self) -> None:
         """Answer what an earlier process had begun."""
-        saved = Order.load(self.folder)
-        if saved is None:
-            return
-        order, tries = saved
-        log.info("an earlier process ended over an order; this is try %d", tries + 1)
-        with Task(self.tasks.door, order.token) as task:
-            self.attempt(task, order, tries + 1)
+        if order := Order.load(self.folder):
+            order = replace(order, tries=order.tries + 1)
+            log.info("an earlier process ended over an order; this is try %d", order.tries)
+            with closing(Task(self.tasks.door, order.token)) as task:
+                self.attempt(task, order)
 
     def do_next(self) -> bool:
         try:
-            reading = next((r for r in self.readings if r.done()), None)
-            if reading is None:
+            task = next((task for task in self.begun if task.order.done()), None)
+            if task is None:
                 task = self.tasks.next()
                 if task is None:
                     return False
-                reading = Reading(task)
-                self.readings.append(reading)
-                if not reading.done(READ_SECONDS):
+                self.begun.append(task)
+                task.start_reading()
+                if not wait([task.order], READ_SECONDS).done:
                     return True  # its message is still on its way; others need not wait for it
-            self.readings.remove(reading)
-            with reading as order:
-                self.attempt(reading.task, order, 1)
+            self.begun.remove(task)
+            with closing(task):
+                self.attempt(task, task.order.result())
             return True
         except Unavailable as problem:  # the node is starting or restarting
             log.debug("%s", problem)
             return False
 
-    def attempt(self, task: Task, order: Order, tries: int) -> None:
-        adopt(order)
-        order.save(self.folder, tries)
-        problem: str | None
-        if tries > MAX_TRIES:
+    def attempt(self, task: Task, order: Order) -> None:
+        order.adopt()
+        order.save(self.folder)
+        problem = bundle_problem(order.bundle, self.own)
+        if order.tries > MAX_TRIES:
             problem = f"its process died {MAX_TRIES} times over this message; is there enough memory?"
-        else:
-            problem = bundle_problem(order.bundle, self.own)
         if problem:
             reply, line = self.client.refuse(order.message, problem)
         else:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
-from fedpurin.report.marks import Axis, Band, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, find, focus, measured_as, tasks
-from fedpurin.report.series import NO_ACCURACY, group_line, moment_control, moments_of, round_axis
+from fedpurin.report.marks import Band, Mark, Panel, Picture
+from fedpurin.report.run_groups import Group, Groups, find, focus, measured_as, tasks
+from fedpurin.report.series import NO_ACCURACY, group_line, measure_axis, moment_control, round_axis
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.runs.run import Floats
 
@@ -17,25 +15,25 @@ FEW_LINES = 3  # so many bands can be told apart
 LOW, HIGH = 10, 90  # percentiles of the band
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    moments = moments_of(groups)
-    if not moments:
+def build(groups: Groups) -> Chart | Missing:
+    moment_choice = moment_control(groups)
+    if not moment_choice.options:
         return Missing(NO_ACCURACY)
     bands = {"focus": f"of {focus(groups).label}", "all": "of all", "none": "hide"}
     if len(groups) <= FEW_LINES:
         bands = {"all": "show", "none": "hide"}
 
     def view(moment: str, band: str) -> View:
-        shown = {"none": [], "focus": [focus(groups)], "all": list(groups)}[band]
+        shown = {"none": [], "focus": [focus(groups)], "all": groups}[band]
         return View([_picture(groups, moment, shown)], _sentence(groups, moment))
 
     note = f"The band spans the {LOW}th to the {HIGH}th percentile of clients"
     note += ", all seeds together." if any(len(group.runs) > 1 for group in groups) else "."
-    controls = [moment_control(moments, groups), Control("band", "Spread over clients", bands)]
+    controls = [moment_choice, Control("band", "Spread over clients", bands)]
     return Chart(view, controls, note + " Click a name to hide its line.")
 
 
-def _picture(groups: Sequence[Group], moment: str, banded: Sequence[Group]) -> Picture:
+def _picture(groups: Groups, moment: str, banded: Groups) -> Picture:
     marks: list[Mark] = []
     measure = measured_as(groups)
     for group in banded:
@@ -45,8 +43,7 @@ def _picture(groups: Sequence[Group], moment: str, banded: Sequence[Group]) -> P
     for group in groups:
         rounds = np.arange(1, group.rounds + 1)
         marks.append(group_line(group, rounds, group.curve(moment), f"round %{{x}}: %{{y:{measure.hover}}}"))
-    y = Axis(measure.words("mean accuracy over clients"), kind=measure.kind)
-    panel = Panel(round_axis(max(group.rounds for group in groups)), y, marks)
+    panel = Panel(round_axis(max(group.rounds for group in groups)), measure_axis(groups), marks)
     return Picture(measure.words(f"Accuracy over rounds, {MOMENT_LABELS[moment]}"), 430, [panel])
 
 
@@ -59,7 +56,7 @@ def _percentiles(group: Group, moment: str) -> tuple[Floats, Floats]:
     return sides[0], sides[1]
 
 
-def _sentence(groups: Sequence[Group], moment: str) -> str:
+def _sentence(groups: Groups, moment: str) -> str:
     measured = [group for group in groups if not np.isnan(group.last_mean(moment))]
     if not measured:
         return "No client was measured at this moment."
@@ -82,7 +79,7 @@ def _course(group: Group, moment: str) -> str:
     )
 
 
-def _ranking(cluster: Sequence[Group], moment: str) -> str:
+def _ranking(cluster: Groups, moment: str) -> str:
     ranked = sorted(cluster, key=lambda group: -group.last_mean(moment))
     first, centre, alone = ranked[0], focus(cluster), find(cluster, "separate")
     end, measure = first.last_mean(moment), measured_as(cluster)

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.charts.cost import PAPER
-from fedpurin.report.marks import Axis, Bars, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus_first
-from fedpurin.report.series import NOTHING_SENT, bytes_per_round, mean_bytes, method_control, round_axis
-from fedpurin.report.style import HURT_COLOR, SECTION_COLORS, SECTION_LABELS
-from fedpurin.report.units import mib
-from fedpurin.runs.run import SECTIONS
+from fedpurin.report.charts.cost import PAPER, section_bars
+from fedpurin.report.marks import Axis, Line, Panel, Picture
+from fedpurin.report.measure import mib
+from fedpurin.report.run_groups import Group, Groups, focus_first
+from fedpurin.report.series import NOTHING_SENT, bytes_per_round, mean_bytes, one_at_a_time, round_axis
+from fedpurin.report.style import HURT_COLOR
 
 WAYS = {"up": "client to server", "down": "server to client"}
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    sending = {group.id: group for group in focus_first(groups) if group.sends}
+def build(groups: Groups) -> Chart | Missing:
+    sending = [group for group in focus_first(groups) if group.sends]
     if not sending:
         return Missing(NOTHING_SENT)
-
-    def view(method: str) -> View:
-        return View([_picture(sending[method])], _sentence(sending[method]))
-
-    controls = [method_control(list(sending.values()))]
-    return Chart(view, controls, "Mean over the clients that took part in the round.")
+    return one_at_a_time(sending, _view, "Mean over the clients that took part in the round.")
 
 
-def _picture(group: Group) -> Picture:
+def _view(group: Group) -> View:
     panels = [_panel(group, "up", ""), _panel(group, "down", "round")]
-    return Picture(f"{group.label}: bytes per client and round", 520, panels)
+    return View([Picture(f"{group.label}: bytes per client and round", 520, panels)], _sentence(group))
 
 
 def _panel(group: Group, way: str, x_title: str) -> Panel:
-    rounds, parts = np.arange(1, group.rounds + 1), bytes_per_round(group, way)
-    marks: list[Mark] = []
-    for name, label in SECTION_LABELS.items():
-        lengths, hover = parts.sections_st[SECTIONS.index(name)], f"round %{{x}}: %{{y:.4f}} MiB {label}"
-        marks.append(Bars(rounds, lengths, label, SECTION_COLORS[name], hover=hover))
-    hover = f"round %{{x}}: %{{y:.4f}} MiB by {PAPER}"
-    marks.append(Line(rounds, parts.paper_t, PAPER, HURT_COLOR, "dot", "circle", width=2, hover=hover))
+    rounds = np.arange(1, group.rounds + 1)
+    sections, paper = bytes_per_round(group, way)
+    hover = "round %{x}: %{y:.4f} MiB"
+    marks = section_bars(rounds, sections, hover)
+    line = Line(rounds, paper, PAPER, HURT_COLOR, "dot", "circle", width=2, hover=f"{hover} by {PAPER}")
+    marks.append(line)
     return Panel(round_axis(group.rounds, x_title), Axis(f"MiB {way}", from_zero=True), marks)
 
 
 def _sentence(group: Group) -> str:
     told = []
     for way, words in WAYS.items():
-        totals = bytes_per_round(group, way).sections_st.sum(axis=0)
+        totals = bytes_per_round(group, way)[0].sum(axis=0)
         sent = totals[totals > 0]
         if len(sent):
             told.append(f"{words} {mib(sent[0])} in the first and {mib(sent[-1])} in the last round")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
 from fedpurin.report.marks import Axis, Heat, Panel, Picture
-from fedpurin.report.run_groups import Group, focus_first
+from fedpurin.report.measure import percent
+from fedpurin.report.run_groups import Groups, focus_first
 from fedpurin.report.series import client_order
-from fedpurin.report.units import percent
 from fedpurin.runs.run import Run
 from fedpurin.runs.same_setting import setting_of
 
 MAX_SPLITS = 6
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
+def build(groups: Groups) -> Chart | Missing:
     splits: dict[str | Path, Run] = {}
     for run in (run for group in focus_first(groups) for run in group.runs):
         if run.train_counts.sum() > 0:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
-from fedpurin.report.marks import Axis, Bars, Dots, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, find, focus, rivals
+from fedpurin.report.marks import Axis, Bars, Dots, Mark, Numbers, Panel, Picture
+from fedpurin.report.measure import mib
+from fedpurin.report.run_groups import Groups, find, focus, rivals
 from fedpurin.report.series import NOTHING_SENT, mean_bytes
 from fedpurin.report.style import PAPER_COLOR, SECTION_COLORS, SECTION_LABELS
-from fedpurin.report.units import mib
-from fedpurin.runs.run import SECTIONS
+from fedpurin.runs.run import SECTIONS, Floats
 
 PAPER = "the paper's rule"
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
+def build(groups: Groups) -> Chart | Missing:
     sending = [group for group in groups if group.sends]
     if not sending:
         return Missing(NOTHING_SENT)
@@ -30,28 +29,32 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
     return Chart(lambda: View([_picture(sending)], _sentence(sending)), note=note)
 
 
-def _picture(sending: Sequence[Group]) -> Picture:
+def _picture(sending: Groups) -> Picture:
     rows = [(group, way) for group in sending for way in ("up", "down")]
-    means = [mean_bytes(group, way) for group, way in rows]
-    places = np.arange(len(rows))
-    marks: list[Mark] = []
-    for name, label in SECTION_LABELS.items():
-        lengths = np.array([sections[SECTIONS.index(name)] for sections, _ in means])
-        hover = "%{y}: %{x:.4f} MiB " + label
-        marks.append(Bars(places, lengths, label, SECTION_COLORS[name], across=True, hover=hover))
-    paper, hover = [paper for _, paper in means], f"%{{y}}: %{{x:.4f}} MiB by {PAPER}"
-    diamonds = Dots(paper, places, PAPER, PAPER_COLOR, "diamond-tall", 11, outline="#222222", hover=hover)
-    marks.append(replace(diamonds, in_legend=True))
-    totals = [float(sections.sum()) for sections, _ in means]
+    sections, paper = zip(*(mean_bytes(group, way) for group, way in rows), strict=True)
+    places, hover = np.arange(len(rows)), "%{y}: %{x:.4f} MiB"
+    marks = section_bars(places, np.array(sections).T, hover, across=True)
+    diamonds = Dots(paper, places, PAPER, PAPER_COLOR, "diamond-tall", 11, outline="#222222")
+    marks.append(replace(diamonds, in_legend=True, hover=f"{hover} by {PAPER}"))
+    totals = [float(parts.sum()) for parts in sections]
     names = [f"{group.label} {'↑' if way == 'up' else '↓'}" for group, way in rows]
-    x = Axis("MiB per client and round", range=(0, 1.05 * max(totals + paper)))
+    x = Axis("MiB per client and round", range=(0, 1.05 * max(*totals, *paper)))
     y = Axis(names=names, reversed=True, grid=False)
     panel = Panel(x, y, marks, right=[f"{total:.3g}" for total in totals])
     row = 30 if max(map(len, names)) <= 32 else 46  # a long name takes two lines
     return Picture("What a client sends (↑) and receives (↓)", 120 + row * len(rows), [panel])
 
 
-def _sentence(sending: Sequence[Group]) -> str:
+def section_bars(at: Numbers, lengths_s: Floats, hover: str, *, across: bool = False) -> list[Mark]:
+    """A stack: values, mask, header, metrics."""
+    marks: list[Mark] = []
+    for name, label in SECTION_LABELS.items():
+        length, color = lengths_s[SECTIONS.index(name)], SECTION_COLORS[name]
+        marks.append(Bars(at, length, label, color, across=across, hover=f"{hover} {label}"))
+    return marks
+
+
+def _sentence(sending: Groups) -> str:
     chosen = focus(sending)
     up, down = mib(chosen.mib("up")), mib(chosen.mib("down"))
     text = f"{chosen.label} sends {up} up and {down} down per client and round"

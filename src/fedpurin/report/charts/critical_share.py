@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.marks import Axis, Heat, Panel, Picture
-from fedpurin.report.run_groups import Group, focus_first
-from fedpurin.report.series import evenly_spaced, method_control, round_axis, short_names
-from fedpurin.report.units import percent
+from fedpurin.report.measure import percent
+from fedpurin.report.run_groups import Group, Groups, focus_first
+from fedpurin.report.series import evenly_spaced, one_at_a_time, round_axis, short_names
 from fedpurin.runs.run import Floats
 
 MAX_COLUMNS = 150
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    able = {group.id: group for group in groups if any(run.kept()[0] for run in group.runs)}
+def build(groups: Groups) -> Chart | Missing:
+    able = [group for group in groups if any(run.kept()[0] for run in group.runs)]
     if not able:
         return Missing("none of these methods selects critical parameters (FedCAC and FedPURIN do)")
     note = "Mean over clients, per exchanged layer in the model's order; on the right the last round's share."
-    if any(group.rounds > MAX_COLUMNS for group in able.values()):
+    if any(group.rounds > MAX_COLUMNS for group in able):
         note += f" {MAX_COLUMNS} rounds, evenly spaced, are shown."
-
-    def view(method: str) -> View:
-        group = able[method]
-        names, rounds, shares = shares_by_round(group)
-        return View([_picture(group, names, rounds, shares)], _sentence(group, names, shares))
-
-    return Chart(view, [method_control(focus_first(list(able.values())))], note)
+    return one_at_a_time(focus_first(able), _view, note)
 
 
-def shares_by_round(group: Group) -> tuple[list[str], list[int], Floats]:
-    """Layers, rounds shown, and shares [layers, rounds] averaged over the seeds."""
-    tables = [run.kept() for run in group.runs]
-    names = list(dict.fromkeys(name for layers, _ in tables for name in layers))
-    total = np.full((len(tables), len(names), group.rounds), np.nan)
-    for s, (layers, shares) in enumerate(tables):
-        for layer, row in zip(layers, shares, strict=True):
-            total[s, names.index(layer), : len(row)] = row
-    recorded = ~np.isnan(total)
-    mean = np.where(recorded, total, 0).sum(axis=0) / np.maximum(recorded.sum(axis=0), 1)
-    mean[~recorded.any(axis=0)] = np.nan
-    rounds = evenly_spaced(
-        [t + 1 for t in range(group.rounds) if not np.isnan(mean[:, t]).all()], MAX_COLUMNS
-    )
-    return names, rounds, mean[:, [t - 1 for t in rounds]]
+def _view(group: Group) -> View:
+    tables = [dict(zip(*run.kept(), strict=True)) for run in group.runs]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    by_layer = [group.over_seeds(table[name] for table in tables if name in table) for name in names]
+    shares = np.array(by_layer)
+    recorded = [t + 1 for t in range(group.rounds) if not np.isnan(shares[:, t]).all()]
+    rounds = evenly_spaced(recorded, MAX_COLUMNS)
+    shares = shares[:, [t - 1 for t in rounds]]
+    return View([_picture(group, names, rounds, shares)], _sentence(group, names, shares))
 
 
 def _picture(group: Group, names: list[str], rounds: list[int], shares: Floats) -> Picture:

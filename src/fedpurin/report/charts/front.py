@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
-from fedpurin.report.charts.traffic import sends_nothing
+from fedpurin.report.charts.traffic import silent_lines
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, last_name, measured_as
-from fedpurin.report.series import NOTHING_SENT, group_mib
-from fedpurin.report.units import mib
+from fedpurin.report.measure import mib
+from fedpurin.report.run_groups import Group, Groups, last_name, measured_as
+from fedpurin.report.series import NOTHING_SENT, measure_axis
 from fedpurin.runs.run import VALIDATION
 from fedpurin.runs.traffic import fronts
 
@@ -20,7 +20,7 @@ FRONT_COLOR = "#888888"
 SAMPLES = {VALIDATION: "validation samples", "trained": "test samples, which decide nothing"}
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
+def build(groups: Groups) -> Chart | Missing:
     measured = [group for group in groups if any(run.measured(VALIDATION) for run in group.runs)]
     if not measured:
         return Missing("no validation samples were held out (data.validation)", listed=False)
@@ -41,37 +41,34 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
 
 def whole_traffic(group: Group) -> float:
     """MiB per client of all rounds, both ways."""
-    return float(group_mib(group)[-1])
+    return float(group.traffic()[-1])
 
 
-def front(groups: Sequence[Group]) -> list[Group]:
+def front(groups: Groups) -> list[Group]:
     """Those that no other beats, the cheapest first."""
-    levels = fronts([(group.last_mean(VALIDATION), whole_traffic(group)) for group in groups])
-    return sorted((g for g, level in zip(groups, levels, strict=True) if level == 0), key=whole_traffic)
+    places = fronts([(group.last_mean(VALIDATION), whole_traffic(group)) for group in groups])
+    return sorted((g for g, place in zip(groups, places, strict=True) if place == 0), key=whole_traffic)
 
 
-def _picture(groups: Sequence[Group], samples: str) -> Picture:
+def _picture(groups: Groups, samples: str) -> Picture:
     measure = measured_as(groups)
     sending = [group for group in groups if group.sends]
     best = front(groups)
     places = [whole_traffic(group) for group in sending]
     left, right = min(places) / 1.4, max(places) * 1.4
     marks: list[Mark] = [_steps([g for g in best if g.sends], samples, right)] if best[-1].sends else []
-    for group in sending:
-        hover = f"%{{y:{measure.hover}}} for %{{x:,.4~g}} MiB"
-        outline = "#222222" if group in best else ""
-        dot = Dots(
-            [whole_traffic(group)], [group.last_mean(samples)], group.label, group.color, group.marker,
-            size=15 if group in best else 10, outline=outline, in_legend=True, hover=hover,
-        )  # fmt: skip
-        marks.append(dot)
-    marks += [line for group in groups if (line := sends_nothing(group, samples, left, right)) is not None]
+    hover = f"%{{y:{measure.hover}}} for %{{x:,.4~g}} MiB"
+    for group, place in zip(sending, places, strict=True):
+        size, outline = (15, "#222222") if group in best else (10, "")
+        dot = Dots([place], [group.last_mean(samples)], group.label, group.color, group.marker, size)
+        marks.append(replace(dot, outline=outline, in_legend=True, hover=hover))
+    marks += silent_lines(groups, samples, left, right)
     x = Axis("MiB per client for the whole run, both ways", kind="log", range=(left, right))
-    panel = Panel(x, Axis(measure.words("mean accuracy over clients"), kind=measure.kind), marks)
-    return Picture(measure.words("Accuracy against the traffic of a whole run"), 470, [panel])
+    title = measure.words("Accuracy against the traffic of a whole run")
+    return Picture(title, 470, [Panel(x, measure_axis(groups), marks)])
 
 
-def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
+def _steps(best: Groups, samples: str, right: float) -> Line:
     at = [(whole_traffic(group), group.last_mean(samples)) for group in best]
     corners = [at[0]]
     for (_, low), (x, high) in pairwise(at):
@@ -81,22 +78,19 @@ def _steps(best: Sequence[Group], samples: str, right: float) -> Line:
     return Line(line_x, line_y, "the front", FRONT_COLOR, dash="dot", width=1.6)
 
 
-def _sentence(groups: Sequence[Group]) -> str:
-    shown = measured_as(groups).text
-    told = [
-        f"{g.label} ({shown(g.last_mean(VALIDATION))} for {mib(whole_traffic(g))})" for g in front(groups)
-    ]
+def _sentence(groups: Groups) -> str:
+    told = []
+    for group in front(groups):
+        reached = measured_as(groups).text(group.last_mean(VALIDATION))
+        told.append(f"{group.label} ({reached} for {mib(whole_traffic(group))})")
     return f"On the front, from the cheapest to the most accurate: {'; '.join(told)}."
 
 
-def _table(groups: Sequence[Group]) -> Table:
+def _table(groups: Groups) -> Table:
     measure = measured_as(groups)
+    decides = measure.words("accuracy on the samples held out of training; what decides")
     columns = [
-        Column(
-            "validation",
-            "Validation",
-            measure.words("accuracy on the samples held out of training; what decides"),
-        ),
+        Column("validation", "Validation", decides),
         Column("test", "Test (not used)", "the same models on the test samples; decides nothing"),
         Column("mib", "MiB", "per client, both ways, all rounds"),
         Column("rounds", "Rounds"),
@@ -113,7 +107,8 @@ def _table(groups: Sequence[Group]) -> Table:
             "front": "yes" if group in best else "",
         }
         rows.append(Row(group.method, group.label, group.color, cells))
-    return Table(f"{measure.title}, {last_name(groups).lower()}, and traffic of the whole run", columns, rows)
+    title = measure.words("Accuracy") + (" in percent" if measure.share else "")
+    return Table(f"{title}, {last_name(groups).lower()}, and traffic of the whole run", columns, rows)
 
 
 CHART = Definition("front", "Accuracy against traffic: the front", 8, build)

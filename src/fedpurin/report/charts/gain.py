@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture, Shade
-from fedpurin.report.run_groups import Group, focus, measured_as
-from fedpurin.report.series import Gains, gains, moment_control, moments_of
+from fedpurin.report.run_groups import Groups, focus, measured_as
+from fedpurin.report.series import Gains, gains, moment_control
 from fedpurin.report.style import HURT_COLOR, MOMENT_LABELS
 from fedpurin.runs.run import Floats
 
 MANY = 200  # clients that need small dots
+NO_SEPARATE = "it needs a Separate run over the same clients; run the comparison with Separate to see it"
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    moments = [moment for moment in moments_of(groups) if gains(groups, moment)]
+def build(groups: Groups) -> Chart | Missing:
+    choice = moment_control(groups)
+    moments = {moment: text for moment, text in choice.options.items() if gains(groups, moment)}
     if not moments:
-        return Missing(
-            "it needs a Separate run over the same clients; run the comparison with Separate to see it"
-        )
+        return Missing(NO_SEPARATE)
 
     def view(moment: str) -> View:
         rows = gains(groups, moment)
@@ -33,14 +33,14 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         f"round{'s' if window > 1 else ''} minus that of the same client in Separate. "
         "Crosses and the shaded side: clients that do better alone. The bar is the median."
     )
-    return Chart(view, [moment_control(moments, groups)], note)
+    return Chart(view, [replace(choice, options=moments)], note)
 
 
-def _picture(rows: Sequence[Gains], moment: str) -> Picture:
+def _picture(rows: list[Gains], moment: str) -> Picture:
     """A row per method, a dot per client; left of zero are those who do better alone."""
     measure = measured_as([row.group for row in rows])
-    lowest = min(float(row.gain_n.min()) for row in rows)
-    highest = max(float(row.gain_n.max()) for row in rows)
+    every = np.concatenate([row.gain_n for row in rows])
+    lowest, highest = float(every.min()), float(every.max())
     reach = max(abs(lowest), abs(highest)) * 1.15 + 0.002 * measure.scale
     left, right = min(1.15 * lowest, -0.25 * reach), max(1.15 * highest, 0.25 * reach)
     marks: list[Mark] = [Shade(4 * left, 0, HURT_COLOR)]
@@ -48,7 +48,8 @@ def _picture(rows: Sequence[Gains], moment: str) -> Picture:
     for place, row in enumerate(rows):
         ticks[place] = f"{row.group.label}\n{len(row.gain_n) - row.hurt} gain, {row.hurt} lose"
         marks += _row(row, place, reach)
-    x = Axis(f"gain over Separate, {measure.unit}", range=(left, right), zero_line=True)
+    unit = "points" if measure.share else measure.name
+    x = Axis(f"gain over Separate, {unit}", range=(left, right), zero_line=True)
     y = Axis(ticks=ticks, range=(-0.55, len(rows) - 0.45), reversed=True, grid=False)
     title = f"Gain of each client over Separate, {MOMENT_LABELS[moment]}"
     return Picture(title, 130 + 74 * len(rows), [Panel(x, y, marks)])
@@ -58,6 +59,7 @@ def _row(row: Gains, place: int, reach: float) -> list[Mark]:
     measure = measured_as([row.group])
     unit, digits = ("points", ".1f") if measure.share else ("", ".3f")
     many, color = len(row.gain_n) > MANY, row.group.color
+    gain = f"%{{x:+{digits}}} {unit}"
     dots = Dots(
         row.gain_n,
         place + swarm(row.gain_n, reach),
@@ -69,14 +71,10 @@ def _row(row: Gains, place: int, reach: float) -> list[Mark]:
         custom=np.stack([row.client_n, row.seed_n, row.alone_n, row.own_n], axis=1),
         hover=f"client %{{customdata[0]:d}}, seed %{{customdata[1]:d}}<br>"
         f"alone %{{customdata[2]:{measure.hover}}}, here %{{customdata[3]:{measure.hover}}}"
-        f"<br>gain %{{x:+{digits}}} {unit}",
+        f"<br>gain {gain}",
     )
-    x, y, hover = (
-        [float(np.median(row.gain_n))] * 2,
-        [place - 0.42, place + 0.42],
-        f"median %{{x:+{digits}}} {unit}",
-    )
-    return [dots, Line(x, y, "median", color, width=3, in_legend=False, hover=hover)]
+    x, y = [float(np.median(row.gain_n))] * 2, [place - 0.42, place + 0.42]
+    return [dots, Line(x, y, "median", color, width=3, in_legend=False, hover=f"median {gain}")]
 
 
 def swarm(gain_n: Floats, reach: float) -> Floats:
@@ -90,7 +88,7 @@ def swarm(gain_n: Floats, reach: float) -> Floats:
     return offsets
 
 
-def _sentence(rows: Sequence[Gains]) -> str:
+def _sentence(rows: list[Gains]) -> str:
     chosen = focus([row.group for row in rows])
     row = next(row for row in rows if row.group is chosen)
     count, worst = len(row.gain_n), int(row.gain_n.argmin())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedpurin.report.chart import Chart, Definition, Missing, View
 from fedpurin.report.marks import Axis, Bars, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus_first
-from fedpurin.report.series import method_control, short_names
-from fedpurin.report.units import percent
+from fedpurin.report.measure import percent
+from fedpurin.report.run_groups import Group, Groups, focus_first
+from fedpurin.report.series import one_at_a_time, short_names
 from fedpurin.runs.run import Floats, Run
 
 # From never to always: a sequence of lightness that also prints in grey.
@@ -25,24 +23,22 @@ KINDS = {
 Shares = tuple[list[str], Floats]  # layers, [layers, kinds]
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    counted = {group.id: selection(group.runs[0]) for group in groups}
-    able = focus_first([group for group in groups if counted[group.id]] or list(groups))
-    shares = {group.id: counts for group in able if (counts := counted[group.id]) is not None}
+def build(groups: Groups) -> Chart | Missing:
+    shares = {group.id: counted for group in groups if (counted := selection(group.runs[0])) is not None}
     if not shares:
         return Missing("the runs have no coverage.safetensors, which only methods with masks write")
-    labels = {group.id: group.label for group in able}
+    able = focus_first([group for group in groups if group.id in shares])
 
-    def view(method: str) -> View:
-        label, (names, kinds) = labels[method], shares[method]
-        return View([_picture(label, names, kinds)], _sentence(label, names, kinds))
+    def view(group: Group) -> View:
+        names, kinds = shares[group.id]
+        return View([_picture(group.label, names, kinds)], _sentence(group.label, names, kinds))
 
     stored = able[0].runs[0].coverage() or {}
     note = (
         "Parameters by the share of rounds in which they were critical, "
         f"counted for the first {len(stored.get('client_ids', ()))} clients, first seed."
     )
-    return Chart(view, [method_control(able)], note)
+    return one_at_a_time(able, view, note)
 
 
 def selection(run: Run) -> Shares | None:
@@ -56,11 +52,8 @@ def selection(run: Run) -> Shares | None:
         return None
     quarters = 1 + (4 * counts_cd.astype(np.int64) - 1) // rounds
     kinds = np.where(counts_cd == 0, 0, np.where(counts_cd >= rounds, 5, quarters))
-    shares, start = [], 0
-    for layer in layers:
-        part = kinds[:, start : start + layer["size"]]
-        shares.append(np.bincount(part.ravel(), minlength=len(KINDS)) / part.size)
-        start += layer["size"]
+    parts = np.split(kinds, np.cumsum([layer["size"] for layer in layers])[:-1], axis=1)
+    shares = [np.bincount(part.ravel(), minlength=len(KINDS)) / part.size for part in parts]
     return [layer["name"] for layer in layers], np.array(shares)
 
 

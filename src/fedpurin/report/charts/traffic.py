@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
 from fedpurin.report.marks import Axis, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus, measured_as, rivals
-from fedpurin.report.series import (
-    NO_ACCURACY,
-    NOTHING_SENT,
-    group_line,
-    group_mib,
-    moment_control,
-    moments_of,
-)
-from fedpurin.report.units import duration, mib
+from fedpurin.report.measure import duration, mib
+from fedpurin.report.run_groups import Group, Groups, focus, measured_as, rivals
+from fedpurin.report.series import NO_ACCURACY, NOTHING_SENT, group_line, measure_axis, moment_control
 from fedpurin.runs.run import MIB, Floats
 
 LINKS = {"MiB": None, "1 Mbit/s": 1e6, "10 Mbit/s": 1e7, "100 Mbit/s": 1e8}  # bits per second
 MANY_NAMES = 4  # a sentence with more of them is no longer read
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    moments = moments_of(groups)
+def build(groups: Groups) -> Chart | Missing:
+    moment_choice = moment_control(groups)
     if not any(group.sends for group in groups):
         return Missing(NOTHING_SENT)
-    if not moments:
+    if not moment_choice.options:
         return Missing(NO_ACCURACY)
 
     def view(moment: str, link: str) -> View:
@@ -39,32 +30,29 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         "Traffic is every byte of every message, up and down, divided by the number of clients. "
         "Times are those bytes over one link of that speed, without latency, computing or waiting."
     )
-    return Chart(view, [moment_control(moments, groups), Control("link", "Against", links)], note)
+    return Chart(view, [moment_choice, Control("link", "Against", links)], note)
 
 
 def seconds_for(mib: Floats, bits_per_second: float) -> Floats:
     return mib * MIB * 8 / bits_per_second
 
 
-def _picture(groups: Sequence[Group], moment: str, link: str) -> Picture:
+def _picture(groups: Groups, moment: str, link: str) -> Picture:
     rate = LINKS[link]
+    unit, scale, label = "MiB", 1.0, "MiB per client, both ways"
     sending = [group for group in groups if group.sends]
-    totals = {group.id: group_mib(group, moment) for group in sending}
-    longest = max(float(values[-1]) for values in totals.values())
-    unit, scale = _time_unit(longest * MIB * 8 / rate) if rate else ("MiB", 1.0)
-    marks: list[Mark] = []
-    for group in sending:
-        x = totals[group.id] if rate is None else seconds_for(totals[group.id], rate) / scale
-        marks.append(accuracy_line(group, x, group.curve(moment), unit))
-    longest_x = longest if rate is None else longest * MIB * 8 / rate / scale
-    marks += [
-        level for group in groups if (level := sends_nothing(group, moment, 0.0, longest_x)) is not None
+    places = [group.traffic(moment) for group in sending]
+    if rate is not None:
+        places = [seconds_for(sent, rate) for sent in places]
+        unit, scale = _time_unit(max(at[-1] for at in places))
+        label = f"{unit} of traffic per client at {link}"
+    marks: list[Mark] = [
+        accuracy_line(group, at / scale, group.curve(moment), unit)
+        for group, at in zip(sending, places, strict=True)
     ]
-    label = "MiB per client, both ways" if rate is None else f"{unit} of traffic per client at {link}"
-    measure = measured_as(groups)
-    y = Axis(measure.words("mean accuracy over clients"), kind=measure.kind)
-    panel = Panel(Axis(label, from_zero=True), y, marks)
-    return Picture(measure.words("Accuracy for the traffic"), 430, [panel])
+    marks += silent_lines(groups, moment, 0.0, max(float(at[-1]) for at in places) / scale)
+    panel = Panel(Axis(label, from_zero=True), measure_axis(groups), marks)
+    return Picture(measured_as(groups).words("Accuracy for the traffic"), 430, [panel])
 
 
 def accuracy_line(group: Group, x: Floats, y: Floats, unit: str) -> Line:
@@ -72,20 +60,24 @@ def accuracy_line(group: Group, x: Floats, y: Floats, unit: str) -> Line:
     return group_line(group, x, y, hover, np.arange(1, len(x) + 1))
 
 
-def sends_nothing(group: Group, moment: str, left: float, right: float) -> Line | None:
+def silent_lines(groups: Groups, moment: str, left: float, right: float) -> list[Line]:
     """A method that sends nothing is a level, not a curve."""
-    level = group.last_mean(moment)
-    if group.sends or np.isnan(level):
-        return None
-    name, hover = f"{group.label} (sends nothing)", f"sends nothing: %{{y:{measured_as([group]).hover}}}"
-    return Line([left, right], [level, level], name, group.color, dash="dot", width=2, hover=hover)
+    lines = []
+    for group in groups:
+        level = group.last_mean(moment)
+        if not group.sends and not np.isnan(level):
+            name = f"{group.label} (sends nothing)"
+            hover = f"sends nothing: %{{y:{measured_as([group]).hover}}}"
+            x, y = [left, right], [level, level]
+            lines.append(Line(x, y, name, group.color, dash="dot", width=2, hover=hover))
+    return lines
 
 
 def _time_unit(seconds: float) -> tuple[str, float]:
     return ("seconds", 1.0) if seconds < 180 else ("minutes", 60.0) if seconds < 10_800 else ("hours", 3600.0)
 
 
-def _sentence(groups: Sequence[Group], moment: str, link: str) -> str:
+def _sentence(groups: Groups, moment: str, link: str) -> str:
     """The traffic each method needs for a level that all of them reach."""
     sending = [group for group in groups if group.sends]
     sending = rivals(focus(sending), sending)
@@ -99,7 +91,7 @@ def _sentence(groups: Sequence[Group], moment: str, link: str) -> str:
     for group in sending:
         first = np.flatnonzero(curves[group.id] >= target)
         if len(first):
-            needs[group.label] = float(group_mib(group, moment)[first[0]])
+            needs[group.label] = float(group.traffic(moment)[first[0]])
     rate = LINKS[link]
     ordered = sorted(needs.items(), key=lambda item: item[1])
     told = [f"{name} {mib(v) if rate is None else duration(v * MIB * 8 / rate)}" for name, v in ordered]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from fedpurin.report.chart import Chart, Column, Control, Definition, Missing, Row, Table, View
-from fedpurin.report.charts.traffic import accuracy_line, sends_nothing
+from fedpurin.report.charts.traffic import accuracy_line, silent_lines
 from fedpurin.report.marks import Axis, Dots, Line, Mark, Panel, Picture
-from fedpurin.report.run_groups import Group, focus, last_name, measured_as, task_names, tasks
-from fedpurin.report.series import NO_ACCURACY, NOTHING_SENT, group_mib, moment_control, moments_of
+from fedpurin.report.run_groups import Group, Groups, focus, last_name, measured_as, task_names, tasks
+from fedpurin.report.series import NO_ACCURACY, NOTHING_SENT, measure_axis, moment_control
 from fedpurin.report.style import MOMENT_LABELS
 from fedpurin.runs.run import Floats
 from fedpurin.runs.traffic import WINDOW, cumulative_mib, running_mean, traffic_to
@@ -20,12 +20,13 @@ LEVEL_COLOR = "#8a949f"
 Reached = dict[str, list[list[float]]]  # group -> level -> MiB of each seed that reaches it
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
-    moments = moments_of(groups)
+def build(groups: Groups) -> Chart | Missing:
+    moment_choice = moment_control(groups)
     if not any(group.sends for group in groups):
         return Missing(NOTHING_SENT, listed=False)
-    if not moments:
+    if not moment_choice.options:
         return Missing(NO_ACCURACY, listed=False)
+    moments = moment_choice.options
     clusters = {f"t{i}": cluster for i, cluster in enumerate(tasks(groups)) if _shows(cluster, moments)}
     if not clusters:
         return Missing(f"it takes the mean of {WINDOW} rounds with traffic, and these runs have fewer")
@@ -43,21 +44,22 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         f"{measured_as(groups).name} is at or above it; the lines are these means. "
         "Traffic counts both ways, every byte as sent."
     )
-    return Chart(view, [moment_control(moments, groups), Control("task", "Setting", names)], note)
+    return Chart(view, [moment_choice, Control("task", "Setting", names)], note)
 
 
-def _shows(cluster: Sequence[Group], moments: Sequence[str]) -> bool:
+def _shows(cluster: Groups, moments: Iterable[str]) -> bool:
     sending = [group for group in cluster if group.sends]
-    return any(
-        not np.isnan(running_mean(group.curve(moment))).all() for group in sending for moment in moments
-    )
+    return any(len(_measured(group, moment)) for group in sending for moment in moments)
 
 
-def choose_levels(cluster: Sequence[Group], moment: str) -> list[float]:
+def _measured(group: Group, moment: str) -> Floats:
+    means = running_mean(group.curve(moment))
+    return means[~np.isnan(means)]
+
+
+def choose_levels(cluster: Groups, moment: str) -> list[float]:
     """The data set's usual levels; without them, or below them, three steps up to what half of them reach."""
-    curves = [running_mean(group.curve(moment)) for group in cluster]
-    curves = [curve[~np.isnan(curve)] for curve in curves]
-    curves = [curve for curve in curves if len(curve)]
+    curves = [curve for group in cluster if len(curve := _measured(group, moment))]
     if not curves:
         return []
     tops = [float(curve.max()) for curve in curves]
@@ -76,27 +78,27 @@ def traffic_of(group: Group, moment: str, level: float) -> list[float]:
     return [value for value in by_seed if value is not None]
 
 
-def _picture(cluster: Sequence[Group], moment: str, levels: Sequence[float]) -> Picture:
+def _picture(cluster: Groups, moment: str, levels: list[float]) -> Picture:
     sending = [group for group in cluster if group.sends]
-    totals = {group.id: group_mib(group) for group in sending}
-    left = min(float(total[min(WINDOW, len(total)) - 1]) for total in totals.values()) / 1.3
-    right = max(float(total[-1]) for total in totals.values()) * 1.2
+    totals = [group.traffic() for group in sending]
+    left = min(float(total[min(WINDOW, len(total)) - 1]) for total in totals) / 1.3
+    right = max(float(total[-1]) for total in totals) * 1.2
     measure = measured_as(cluster)
     marks: list[Mark] = [
         Line([left, right], [level, level], measure.text(level, 0), LEVEL_COLOR, width=1, in_legend=False)
         for level in levels
     ]
-    for group in sending:
-        curve, total = running_mean(group.curve(moment)), totals[group.id]
+    for group, total in zip(sending, totals, strict=True):
+        curve = running_mean(group.curve(moment))
         marks.append(accuracy_line(group, total, curve, f"MiB, mean of {WINDOW} rounds"))
         marks += _crossings(group, total, curve, levels)
-    marks += [line for group in cluster if (line := sends_nothing(group, moment, left, right)) is not None]
+    marks += silent_lines(cluster, moment, left, right)
     x = Axis("MiB per client, both ways", kind="log", range=(left, right))
-    panel = Panel(x, Axis(measure.words(f"mean accuracy, {WINDOW} rounds"), kind=measure.kind), marks)
+    panel = Panel(x, measure_axis(cluster, f"mean accuracy, {WINDOW} rounds"), marks)
     return Picture(measure.words(f"Traffic to accuracy, {MOMENT_LABELS[moment]}"), 430, [panel])
 
 
-def _crossings(group: Group, total: Floats, curve: Floats, levels: Sequence[float]) -> list[Mark]:
+def _crossings(group: Group, total: Floats, curve: Floats, levels: list[float]) -> list[Mark]:
     """A dot where the line reaches a level."""
     places = [np.flatnonzero(curve >= level - 1e-9) for level in levels]
     first = [int(place[0]) for place in places if len(place)]
@@ -105,12 +107,11 @@ def _crossings(group: Group, total: Floats, curve: Floats, levels: Sequence[floa
     return [dots] if first else []
 
 
-def _table(cluster: Sequence[Group], moment: str, levels: Sequence[float], reached: Reached) -> Table:
+def _table(cluster: Groups, moment: str, levels: list[float], reached: Reached) -> Table:
     measure = measured_as(cluster)
     columns = [Column(f"{level:.2f}", f"MiB to {measure.text(level, 0)}") for level in levels]
-    columns.append(
-        Column("last_rounds", f"{last_name(cluster)}, {measure.name}", "mean over the last rounds")
-    )
+    last = f"{last_name(cluster)}, {measure.name}"
+    columns.append(Column("last_rounds", last, "mean over the last rounds"))
     rows = []
     for group in cluster:
         cells = [_cell(values, len(group.runs)) for values in reached[group.id]]
@@ -129,7 +130,7 @@ def _cell(values: list[float], seeds: int) -> str:
     return text if len(values) == seeds else f"{text} ({len(values)} of {seeds} seeds)"
 
 
-def _sentence(cluster: Sequence[Group], levels: Sequence[float], reached: Reached) -> str:
+def _sentence(cluster: Groups, levels: list[float], reached: Reached) -> str:
     """The highest level that the main method reaches, and who needs least for it."""
     sending = [group for group in cluster if group.sends]
     centre = focus(sending)
@@ -144,9 +145,8 @@ def _sentence(cluster: Sequence[Group], levels: Sequence[float], reached: Reache
             return text + "."
         if least != centre.label:
             return text + f"; {least} needs least, {needs[least]:,.3g} MiB."
-        return text + (
-            ", the least of all." if len(needs) > 1 else "; no other method that sends reaches it."
-        )
+        only = "; no other method that sends reaches it."
+        return text + (", the least of all." if len(needs) > 1 else only)
     return f"{centre.label} reaches none of these levels."
 
 

@@ -1,20 +1,28 @@
-"""Who works with whom: the collaboration graph and the overlap matrix, over rounds."""
+"""Who works with whom: the collaboration graph and the overlap matrix, over rounds.
+
+Up to 64 clients are nodes themselves. More are binned by their most frequent class, or into equal
+parts of that order when there are too many classes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpurin.report.chart import Chart, Control, Definition, Missing, View
-from fedpurin.report.collaboration import Collaboration, collaboration, collaborator_counts, has_groups
 from fedpurin.report.marks import Axis, Dots, Heat, Line, Mark, Panel, Picture, Text
-from fedpurin.report.run_groups import Group, focus_first
-from fedpurin.report.units import percent
+from fedpurin.report.measure import percent
+from fedpurin.report.run_groups import Group, Groups, focus_first
+from fedpurin.report.series import client_order, evenly_spaced
 from fedpurin.runs.run import Floats, Run, row_means
 
 MAX_RUNS = 6
+MAX_NODES = 64
+MAX_BINS = 40
+MAX_ROUNDS = 60
+MAX_CELLS = 160_000  # matrix entries over all rounds of one run
 MAX_EDGES, MAX_BINNED_EDGES = 300, 80  # more lines than this are a blot
 MAX_CLASS_LABELS = 14
 NUMBERED_NODES = 24
@@ -23,7 +31,7 @@ SIDES = 2.15  # half the width of the graph, in radii: room for a class name on 
 MAX_LETTERS = 10
 
 
-def build(groups: Sequence[Group]) -> Chart | Missing:
+def build(groups: Groups) -> Chart | Missing:
     able = [(group, run) for group in focus_first(groups) for run in group.runs if has_groups(run)]
     if not able:
         return Missing("none of these methods forms groups of clients (FedCAC and FedPURIN do)")
@@ -38,6 +46,93 @@ def build(groups: Sequence[Group]) -> Chart | Missing:
         notes.append(f"{MAX_RUNS} of {len(able)} runs with groups are shown.")
     names = {key: f"{group.label}, seed {run.seed}" for key, (group, run, _) in shown.items()}
     return Chart(view, [Control("run", "Run", names)], " ".join(dict.fromkeys(notes)), slider="Round")
+
+
+@dataclass(frozen=True)
+class Collaboration:
+    nodes: list[str]  # B names, in the order of the circle and of the matrix
+    classes: list[str]  # the most frequent class of each node; "" when unknown
+    binned: bool
+    rounds: list[int]
+    pairs_rbb: Floats  # [R, B, B]: share of ordered pairs in which j is among i's collaborators
+    overlap_rbb: Floats | None  # [R, B, B]; None when it was not recorded
+    total_rounds: int
+
+
+def has_groups(run: Run) -> bool:
+    return run.clients > 1 and any(line.get("collaborators") is not None for line in run.lines)
+
+
+def collaboration(run: Run) -> Collaboration:
+    """Of a run that `has_groups`."""
+    with_groups = [line["round"] for line in run.lines if line.get("collaborators") is not None]
+    node_n, nodes, classes, binned = _assign(run)
+    limit = max(2, min(MAX_ROUNDS, MAX_CELLS // len(nodes) ** 2))
+    rounds = evenly_spaced(with_groups, limit)
+    pairs = np.stack([_pairs(run, t, node_n, len(nodes)) for t in rounds])
+    overlap = None
+    if not binned and any(run.overlap(t) is not None for t in rounds):
+        overlap = np.stack([_overlap(run, t, node_n) for t in rounds])
+    return Collaboration(nodes, classes, binned, rounds, pairs, overlap, len(with_groups))
+
+
+def collaborator_counts(run: Run) -> Floats:
+    """[T]: mean number of collaborators per participant; NaN where the round has no groups."""
+    counts = np.full(run.rounds, np.nan)
+    for line in run.lines:
+        groups = line.get("collaborators")
+        if groups:
+            counts[line["round"] - 1] = np.mean([len(group) for group in groups])
+    return counts
+
+
+def _assign(run: Run) -> tuple[NDArray[np.int64], list[str], list[str], bool]:
+    """Node of each client, node names, node classes, and whether clients were binned."""
+    order = client_order(run)
+    has_classes = run.train_counts.shape[1] > 0
+    main_n = run.train_counts.argmax(axis=1) if has_classes else np.zeros(run.clients, dtype=np.int64)
+
+    def name(k: int) -> str:
+        return run.classes[k] if has_classes else ""
+
+    node_n = np.empty(run.clients, dtype=np.int64)
+    if run.clients <= MAX_NODES:
+        node_n[order] = np.arange(run.clients)
+        return node_n, [f"client {i}" for i in order], [name(main_n[i]) for i in order], False
+    present = np.unique(main_n)
+    if has_classes and 2 <= len(present) <= MAX_BINS:
+        node_n[:] = np.searchsorted(present, main_n)
+        sizes = np.bincount(node_n)
+        nodes = [f"{name(k)} ({size} clients)" for k, size in zip(present, sizes, strict=True)]
+        return node_n, nodes, [name(k) for k in present], True
+    nodes, classes = [], []
+    for b, part in enumerate(np.array_split(order, MAX_BINS)):
+        node_n[part] = b
+        first, last = name(main_n[part[0]]), name(main_n[part[-1]])
+        classes.append(first if first == last else f"{first} – {last}")
+        nodes.append(f"{classes[-1] or f'part {b + 1}'} ({len(part)} clients)")
+    return node_n, nodes, classes, True
+
+
+def _pairs(run: Run, t: int, node_n: NDArray[np.int64], size: int) -> Floats:
+    groups = run.collaborators(t) or {}
+    here = node_n[list(groups)] if groups else np.zeros(0, dtype=np.int64)
+    present = np.bincount(here, minlength=size).astype(float)
+    possible = np.outer(present, present) - np.diag(present)
+    links = np.zeros((size, size))
+    for client, others in groups.items():
+        np.add.at(links[node_n[client]], node_n[others], 1.0)
+    return np.where(possible > 0, links / np.maximum(possible, 1), np.nan)
+
+
+def _overlap(run: Run, t: int, node_n: NDArray[np.int64]) -> Floats:
+    matrix = np.full((run.clients, run.clients), np.nan)
+    recorded = run.overlap(t)
+    if recorded is not None:
+        ids, values = recorded
+        place = node_n[ids]
+        matrix[np.ix_(place, place)] = values
+    return matrix
 
 
 def _matrix(group: Group, links: Collaboration) -> Picture:
@@ -133,12 +228,11 @@ def _small_print(run: Run, links: Collaboration) -> list[str]:
         "Rows and columns of the matrix have one order; an overlap is negative where masks differ a lot.",
     ]
     if links.binned:
-        notes = [
-            f"{run.clients} clients are binned by their most frequent class; a line: some pairs collaborate."
-        ]
+        binned = f"{run.clients} clients are binned by their most frequent class"
+        notes = [f"{binned}; a line: some pairs collaborate."]
     if links.overlap_rbb is None:
         notes.append("Overlap is recorded for up to 64 participants only, so the matrix shows collaboration.")
-    if links.sampled:
+    if len(links.rounds) < links.total_rounds:
         notes.append(f"The slider shows {len(links.rounds)} of {links.total_rounds} rounds.")
     both = np.nan_to_num(np.fmax(links.pairs_rbb, links.pairs_rbb.transpose(0, 2, 1)))
     if (np.triu(both, k=1) > 0).sum(axis=(1, 2)).max() > _edge_limit(links):
@@ -154,9 +248,8 @@ def _sentence(group: Group, run: Run) -> str:
     text = f"{group.label} starts with {counts[recorded[0]]:.1f} collaborators per client"
     alone = [t for t in recorded if (counts[t:][~np.isnan(counts[t:])] == 0).all()]
     if alone:
-        return (
-            text + f" and has none from round {alone[0] + 1} on; move the slider to see the groups thin out."
-        )
+        text += f" and has none from round {alone[0] + 1} on"
+        return text + "; move the slider to see the groups thin out."
     return text + f" and ends with {counts[recorded[-1]]:.1f}; move the slider to see the groups change."
 
 

@@ -1,14 +1,62 @@
-"""Live progress of a search: a bar in a terminal, a line per trial elsewhere."""
+"""Progress on the console: of runs, and of a search."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from fedpurin.config import Config
+from fedpurin.engines.driver import Watcher
+from fedpurin.job import Job
+from fedpurin.progress import RunProgress
+from fedpurin.report.tensorboard import need_tensorboard, tensorboard_writer
+from fedpurin.stopping import INTERRUPTED, stoppable
 from fedpurin.tuning.trial import SearchWatcher, Standing, Trial
 
 
+@contextmanager
+def watching(console: Console, path: Path, *, tensorboard: bool) -> Iterator[Callable[..., Watcher]]:
+    """Gives a watcher for each run that is started inside; whoever stops them is told how to go on."""
+    if tensorboard:
+        need_tensorboard()  # now, and not when the run has begun
+
+    def watcher(config: Config, name: str = "") -> Watcher:
+        opened.close()
+        others: list[Watcher] = [opened.enter_context(closing(_TensorBoard()))] if tensorboard else []
+        return opened.enter_context(closing(RunProgress(console, name or config.method.label, others)))
+
+    try:
+        with stoppable(), ExitStack() as opened:
+            yield watcher
+    except KeyboardInterrupt:
+        console.print(f"stopped; finished rounds are kept. Continue with: fedpurin resume {path}")
+        raise SystemExit(INTERRUPTED) from None
+
+
+class _TensorBoard(Watcher):
+    """Event files in the run directory."""
+
+    writer: Any = None
+
+    def start(self, job: Job, path: Path, t: int) -> None:
+        self.writer = tensorboard_writer(path)
+
+    def round_done(self, record: dict[str, Any], ledger_lines: list[dict[str, Any]]) -> None:
+        self.writer.round(record, ledger_lines)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
 class SearchProgress(SearchWatcher):
+    """A bar in a terminal, a line per trial elsewhere."""
+
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar: Progress | None = None
