@@ -89,10 +89,10 @@ class Arena:
     @contextlib.contextmanager
     def strikes(self, fault: Fault, count: int, until: float) -> Iterator[Iterator[int]]:
         """Numbers of faults to inject, until there were `count` of them and the time is up; then the rest."""
-        began = time.monotonic()
+        began, in_a_row = time.monotonic(), 0
 
         def numbers() -> Iterator[int]:
-            in_a_row = 0
+            nonlocal in_a_row
             while fault.struck < count or time.monotonic() < until:
                 yield fault.struck
                 assert_nothing_half_written(self.path)
@@ -102,7 +102,7 @@ class Arena:
                     fault.runs, in_a_row = fault.runs + 1, 0
 
         yield numbers()
-        if self.path.exists():
+        if in_a_row:  # also where it was struck before it had a directory
             self.finish()
             fault.runs += 1
         fault.seconds = time.monotonic() - began

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from crashes import STARTS, Arena
+from crashes import STARTS, Arena, Fault
 from victims import Victim
 
 TORTURE = Path(__file__).with_name("torture.py")
@@ -45,6 +45,18 @@ def test_only_a_ray_that_is_late_is_started_again_and_not_for_ever(
         with pytest.raises(AssertionError, match="ray: exit code"):
             arena.go_on()
     assert len(answers) - len(left) == tries
+
+
+def test_a_run_that_is_struck_before_it_has_a_directory_is_still_brought_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, fault, ended = Arena.__new__(Arena), Fault("SIGINT", "local"), []
+    arena.path = tmp_path / "run"
+    monkeypatch.setattr(arena, "finish", lambda: ended.append(fault.struck))
+    with arena.strikes(fault, count=1, until=0.0) as numbers:
+        for _ in numbers:
+            fault.struck += 1
+    assert (fault.runs, ended) == (1, [1])
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def sweep(fault: str, folder: Path, clock: Clock, until: float, seed: int) -> Fa
     done = Fault("", "inline")
     for again in (None, draw):  # first every place once, in an order that ends well wherever it has to end
         for n in draw.sample(every, len(every)):
-            if time.monotonic() > until and done.runs >= clock.at_least(len(every)):
+            if time.monotonic() > until and done.struck >= clock.at_least(len(every)):
                 break
             for outcome, times in runs.strike(fault, n, folder, again).items():
                 done.seen[outcome] = done.seen.get(outcome, 0) + times
