@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine_tools import Stop, StopAt, assert_same_runs, metrics_of, run, run_until
+from fedpurin.engines import driver
 from fedpurin.engines.driver import Watcher
+from fedpurin.engines.hub import Hub
 from fedpurin.engines.simulate import resume_run
 from fedpurin.engines.site import Site
 from fedpurin.engines.table import Spec
@@ -50,6 +52,29 @@ def test_the_server_keeps_merged_parts_of_groups_of_several_alone(tmp_path: Path
             assert part(tmp_path / "run", "server", t)["kept.client"].tolist() == several
         else:
             assert several, "this test needs a group"
+
+
+@pytest.mark.parametrize("settings", [{}, {"run__participation": 0.75}, {"robust__norm_bound": 1.5}])
+@pytest.mark.parametrize("every", [1, 2, 9])
+def test_what_is_kept_is_the_same_wherever_it_waits(
+    settings: dict[str, object], every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the uploads' own memory until its place is needed or a checkpoint is, or in the file at once."""
+    config = tiny_config(
+        "fedpurin", tmp_path, run__rounds=5, method__beta=9, run__checkpoint_every=every, **settings
+    )
+    run(config, tmp_path / "waiting")
+    monkeypatch.setattr(driver, "Hub", lambda job, rows, *, closes: Hub(job, rows))
+    run(config, tmp_path / "written")
+    assert_same_runs(tmp_path / "waiting", tmp_path / "written")
+
+
+def test_merged_parts_that_nobody_else_needs_the_place_of_are_not_written(tmp_path: Path) -> None:
+    config = tiny_config("fedpurin", tmp_path, run__rounds=4, method__beta=9, run__checkpoint_every=9)
+    run(config, tmp_path / "all")
+    assert not (tmp_path / "all" / "checkpoints" / "kept.rows").exists()
+    run(config.updated({"run": {"participation": 0.75}}), tmp_path / "some")
+    assert (tmp_path / "some" / "checkpoints" / "kept.rows").stat().st_size > 0
 
 
 @pytest.mark.parametrize("name", ["clients", "masks"])

@@ -30,8 +30,8 @@ def send(
     message: Message, t: int, client: int, direction: str, **options: object
 ) -> tuple[bytes, dict[str, object]]:
     to = wire.Address(b"layout01", D, t, client, direction)  # type: ignore[arg-type]
-    data = wire.encode(message, to, **options).data  # type: ignore[arg-type]
-    return data, ledger_entry(data, message, meta=60 if direction == "up" else 0)
+    made = wire.encode(message, to, **options)  # type: ignore[arg-type]
+    return made.data, ledger_entry(made.head, message, meta=60 if direction == "up" else 0)
 
 
 def upload(mask: torch.Tensor) -> Message:

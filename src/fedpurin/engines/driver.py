@@ -105,7 +105,7 @@ class Driver:
         """All rounds that are left, and the result."""
         done, parts = self.directory.rewind()
         self.transport.rows = self.directory.rows
-        self.hub = Hub(self.job, self.directory.rows)
+        self.hub = Hub(self.job, self.directory.rows, closes=True)
         self.coverage = Coverage(self.hub) if self.job.config.method.has_masks else None
         self.watcher.start(self.job, self.directory.path, done)
         for text in self.directory.warnings:

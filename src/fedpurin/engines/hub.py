@@ -31,7 +31,10 @@ from fedpurin.train import Score, generator
 
 
 class Hub:
-    def __init__(self, job: Job, rows: Rows = in_memory) -> None:
+    def __init__(self, job: Job, rows: Rows = in_memory, *, closes: bool = False) -> None:
+        """`closes`: a round that was begun is closed, or was the last; so what is kept for a client may lie
+        where its next upload will."""
+        self._closes = closes
         self.config, self.method, self.selection = job.config, job.config.method, job.selection
         self.clients = job.config.run.clients
         self.aggregated = 0  # the last round that was closed and not silent
@@ -39,10 +42,13 @@ class Hub:
         self.confirmed_N = torch.zeros(self.clients, dtype=torch.int64)
         d = self.selection.d
         self._masks = rows("masks", -(-d // BITS_PER_BYTE))  # the last accepted one of each client, packed
-        self._kept = rows("kept", 4 * d)  # what the method keeps for each client, see `Uploads.keep`
+        # What the method keeps for each client (see `Uploads.keep`): in the file, or still in its row of
+        # `_values`, from where it goes to the file when that row is needed or a checkpoint is.
+        self._kept = rows("kept", 4 * d)
+        self._waiting: dict[int, Tensor] = {}
         self.server = self.method.server(self.selection, self.clients, job.common_start())
         self.ledger: list[dict[str, Any]] = []
-        self._values = torch.empty(0, d)
+        self._values, self._row = torch.empty(0, d), dict[int, int]()
         self.begin(0, [])
         self._samples = job.train_samples() if job.split else None  # None: only the sites know
 
@@ -63,9 +69,12 @@ class Hub:
         # A row for each client that is asked, in one matrix: a small tensor per client would pin the large
         # free pieces between them.
         rows, d = len(self.asked), self.selection.d
-        self._row = {client: row for row, client in enumerate(self.asked)}
+        row_of = {client: row for row, client in enumerate(self.asked)}
+        if rows and row_of != self._row:
+            self._write_waiting()
         if rows and len(self._values) != rows:
             self._values = torch.zeros(rows, d)
+        self._row = row_of
         self._packed: Tensor | None = None
         if self.method.has_masks:
             self._packed = torch.zeros(rows, -(-d // BITS_PER_BYTE), dtype=torch.uint8)
@@ -83,7 +92,11 @@ class Hub:
 
     def kept(self, client: int) -> Tensor | None:
         """[d]: what the method keeps for this client until it is answered."""
-        record = self._kept.read(client) if self.confirmed_N[client] else None
+        if not self.confirmed_N[client]:
+            return None
+        if client in self._waiting:
+            return self._waiting[client]
+        record = self._kept.read(client)
         return None if record is None else torch.frombuffer(record, dtype=torch.float32)
 
     def forget(self, client: int) -> None:
@@ -97,16 +110,16 @@ class Hub:
         message = self.method.reply(self.server, client, known)
         if message is None:
             return None
-        data = wire.encode(
+        made = wire.encode(
             message,
             self._address(client, self.aggregated, "down"),
             values=self._type(message),
             pack=self.config.wire.pack,
             reference=_reference(known),
             confirmed=known.round,
-        ).data
-        self.ledger.append(ledger_entry(data, message))
-        return data
+        )
+        self.ledger.append(ledger_entry(made.head, message))
+        return made.data
 
     def _type(self, message: Message) -> str:
         return "float32" if message.exact else self.config.value_type
@@ -145,7 +158,7 @@ class Hub:
             if self._packed is not None:
                 assert decoded.packed is not None
                 self._packed[row] = decoded.packed
-            self.ledger.append(ledger_entry(upload, decoded.message, meta=len(meta)))
+            self.ledger.append(ledger_entry(decoded.head, decoded.message, meta=len(meta)))
         self.metas[client] = told
 
     def fail(self, client: int, reason: str) -> None:
@@ -177,9 +190,17 @@ class Hub:
             if uploads.packed_nb is not None:
                 self._masks.write(client, _bytes(uploads.packed_nb[row]))
             if client in uploads.kept:
-                self._kept.write(client, _bytes(uploads.kept[client]))
+                self._waiting[client] = uploads.kept[client]
             else:
+                self._waiting.pop(client, None)
                 self._kept.drop(client)
+        if not self._closes or uploads.values_nd is not self._values:  # a copy would be one more matrix
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        for client, row in self._waiting.items():
+            self._kept.write(client, _bytes(row))
+        self._waiting = {}
 
     def _uploads(self, present: list[int]) -> Uploads:
         values, packed, sent = self._values, self._packed, self._sent
@@ -219,6 +240,7 @@ class Hub:
 
     def state(self) -> dict[str, Tensor]:
         """The method's own tensors under method.NAME, and what every server knows."""
+        self._write_waiting()
         state = {f"method.{name}": tensor for name, tensor in self.server.tensors().items()}
         state |= {"confirmed": self.confirmed_N, "aggregated": torch.tensor([self.aggregated])}
         return state | self._masks.index() | self._kept.index()
@@ -230,6 +252,7 @@ class Hub:
         self.server = type(self.server).of(parts)
         self._masks.restore(own)
         self._kept.restore(own)
+        self._waiting = {}
         # Checkpoints of version 0.1 had matrices with a row for every client.
         kept = dict(type(self.server).kept_before(parts))
         for client in torch.nonzero(self.confirmed_N).flatten().tolist():

@@ -38,7 +38,7 @@ class LocalWorkers(Pool):
     def __enter__(self) -> Self:
         super().__enter__()
         self.count = self.worker_count(available_cores())
-        self.scratch = Scratch(self.spec, self.count)
+        self.scratch = Scratch(self.spec, 2 * self.count)
         self.workers: list[_Worker] = []
         for slot in range(self.count):
             self.workers.append(_Worker(self, slot))
@@ -53,32 +53,35 @@ class LocalWorkers(Pool):
     def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
         waiting = deque(tasks)
         busy: dict[_Worker, ClientTask] = {}
-        idle = list(reversed(self.workers))
-        while waiting or busy:
-            while waiting and idle:
-                worker, task = idle.pop(), waiting.popleft()
-                task.start(reply)
-                busy[worker] = task
-                worker.give(task)
+
+        def give(worker: _Worker) -> None:
+            if waiting:
+                busy[worker] = waiting.popleft()
+                busy[worker].start(reply)
+                worker.give(busy[worker])
+
+        for worker in self.workers:
+            give(worker)
+        while busy:
             ready = wait([worker.connection for worker in busy])
             for worker in [worker for worker in busy if worker.connection in ready]:
                 task = busy.pop(worker)
-                outcome = worker.result(task)
-                idle.append(worker)
+                outcome, row = worker.result(task), worker.row
                 if outcome is None:
                     task.count_death("worker processes", "is there enough memory? Try fewer --workers")
                     worker.stop()
                     worker.start()
                     waiting.appendleft(task)
-                    continue
-                self._slot = worker.slot
-                yield outcome
+                give(worker)  # before its last outcome is dealt with, so that it does not wait for us
+                if outcome is not None:
+                    self._row = row
+                    yield outcome
 
     def keep(self, client: int) -> None:
-        self.table.rows.write(client, self.scratch.record(self._slot))
+        self.table.rows.write(client, self.scratch.record(self._row))
 
     def last_state(self) -> State:
-        return self.scratch.state(self._slot)
+        return self.scratch.state(self._row)
 
 
 class _Worker:
@@ -87,6 +90,7 @@ class _Worker:
 
     def __init__(self, pool: LocalWorkers, slot: int) -> None:
         self.pool, self.slot = pool, slot
+        self.row = 2 * slot  # of `scratch`, for its present task: that one and the next by turns
         self.start()
 
     def start(self) -> None:
@@ -94,7 +98,7 @@ class _Worker:
         hello: dict[str, Any] = {
             "spec": pool.spec.entries,
             "table": pool.table.rows.descriptor,
-            "slots": pool.scratch.n,
+            "rows": pool.scratch.n,
             "scratch": pool.scratch.descriptor,
             "slot": self.slot,
         }
@@ -140,7 +144,8 @@ class _Worker:
 
     def give(self, task: ClientTask) -> None:
         order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
-        order["place"] = self.pool.table.rows.place(task.client)
+        self.row ^= 1
+        order |= {"place": self.pool.table.rows.place(task.client), "row": self.row}
         try:
             self.connection.send_bytes(json.dumps(order).encode())
             if task.reply is not None:

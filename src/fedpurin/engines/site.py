@@ -25,6 +25,7 @@ from fedpurin.meta import Meta, Stopwatch, Validation
 from fedpurin.methods.base import Fit
 from fedpurin.methods.state import TensorState
 from fedpurin.train import ClientData, Score, evaluate, generator, key, refresh_statistics, train
+from fedpurin.value_types import find_type
 
 
 @dataclass(frozen=True)
@@ -258,14 +259,20 @@ class Site:
         message = self._with_residual(message, state, t)
         address = wire.Address(self.selection.fingerprint, self.selection.d, t, client, "up")
         known = states.references_in(state)
-        data = wire.encode(
+        made = wire.encode(
             message,
             address,
             values="float32" if message.exact else self.config.value_type,
             pack=self.config.wire.pack,
             reference=known[0] if known else None,
-        ).data
-        got_nd = wire.decode(data, address, known=known).message.values_nd
+        )
+        data = made.data
+        if find_type(made.value_type).exact:  # what would be decoded is known
+            got_nd = message.values_nd
+            if message.support_nd is not None:
+                got_nd = choose(message.support_nd, got_nd)
+        else:
+            got_nd = wire.decode(data, address, known=known).message.values_nd
         memory = self.method.sent(memory, message, got_nd)
         state = state | {"round": torch.tensor([t])} | states.memory_rows(memory)
         if message.critical_nd is not None:

@@ -1,7 +1,7 @@
 """The states of clients as records: one after the other in a file of the run directory (`runs.rows`).
 
 A worker finds a state by its place in that file, whose descriptor it inherits, and leaves the next one in a
-row of shared memory of its own, which is anonymous, so that nothing is left behind however processes end.
+row of shared memory, which is anonymous, so that nothing is left behind however processes end.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class StateTable:
 
 
 class Scratch:
-    """A row per worker in shared memory, where each leaves the state after its task."""
+    """Rows in shared memory, where workers leave the state after a task."""
 
     def __init__(self, spec: Spec, n: int, descriptor: int | None = None) -> None:
         self.spec, self.n = spec, n
@@ -99,12 +99,12 @@ class Scratch:
             self._memory.close()
         os.close(self.descriptor)
 
-    def write(self, slot: int, state: State) -> None:
-        self.spec.fill(self._memory, state, slot * self.spec.size)
+    def write(self, row: int, state: State) -> None:
+        self.spec.fill(self._memory, state, row * self.spec.size)
 
-    def state(self, slot: int) -> State:
-        """Good until the slot's worker does its next task."""
-        return self.spec.views(self._memory, slot * self.spec.size)
+    def state(self, row: int) -> State:
+        """Good until a worker leaves another one there."""
+        return self.spec.views(self._memory, row * self.spec.size)
 
-    def record(self, slot: int) -> memoryview:
-        return memoryview(self._memory)[slot * self.spec.size : (slot + 1) * self.spec.size]
+    def record(self, row: int) -> memoryview:
+        return memoryview(self._memory)[row * self.spec.size : (row + 1) * self.spec.size]

@@ -2,12 +2,13 @@
 
 It is started as `python -m fedpurin.engines.worker FD`. Frames on the socket are JSON, followed by raw bytes
 where the JSON announces them:
-    in   {"config", "path", "spec", "table", "slots", "scratch", "slot"}      once
-    in   {"op": "work" | "finish", "client", "t", "place", "reply": bool} [reply]
+    in   {"config", "path", "spec", "table", "rows", "scratch", "slot"}       once
+    in   {"op": "work" | "finish", "client", "t", "place", "row", "reply": bool} [reply]
     out  {"digest", "failure": null | {"reason", "concerns"}, "upload": bool} meta [upload]
 `place` is where in the table's file the client's state begins, null for one that has its initial state.
-A result is written to the worker's own scratch row; the parent copies it once it has the answer, so a
-worker that dies half-way leaves its client's state as it was.
+A result is written to `row` of the shared memory; the parent copies it once it has the answer, so a worker
+that dies half-way leaves its client's state as it was. It has two rows, so that it can be at its next task
+meanwhile.
 
 A job with Python objects is not built anew from its configuration: its workers are forked, and have them.
 """
@@ -99,7 +100,7 @@ def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Calla
 
 def _serve(connection: Connection, site: Site | Exception, hello: dict[str, Any]) -> None:
     spec = Spec(hello["spec"])
-    scratch = Scratch(spec, hello["slots"], hello["scratch"])
+    scratch = Scratch(spec, hello["rows"], hello["scratch"])
 
     def read(place: int | None) -> State | None:
         return None if place is None else spec.views(read_at(hello["table"], place, spec.size))
@@ -111,7 +112,7 @@ def _serve(connection: Connection, site: Site | Exception, hello: dict[str, Any]
             task = ClientTask(order["op"], order["client"], order["t"], reply)
             outcome, state = perform(site, task, partial(read, order["place"]))
             if outcome.failure is None:
-                scratch.write(hello["slot"], state)
+                scratch.write(order["row"], state)
             failure = asdict(outcome.failure) if outcome.failure else None
             head = {"digest": outcome.digest, "failure": failure, "upload": outcome.upload is not None}
             connection.send_bytes(json.dumps(head).encode())

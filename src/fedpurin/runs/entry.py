@@ -31,9 +31,8 @@ def paper_bytes(message: Message, direction: Direction) -> int:
     return PAPER_VALUE_BYTES * int(np.count_nonzero(travels)) + mask
 
 
-def ledger_entry(data: bytes | memoryview, message: Message, *, meta: int = 0) -> dict[str, Any]:
-    """The ledger line of a message, from the bytes that travel; `meta` bytes go beside them."""
-    head = wire.peek(data)
+def ledger_entry(head: wire.Header, message: Message, *, meta: int = 0) -> dict[str, Any]:
+    """The ledger line of a message that was encoded or decoded here; `meta` bytes go beside it."""
     return {
         "round": head.round,
         "client": head.client,

@@ -54,7 +54,8 @@ class RowFile:
     ) -> None:
         self.name, self.size, self.path, self._writing, self.beside = name, size, path, writing, beside
         self.stride = _stride(size)
-        self._at: dict[int, tuple[int, int]] = {}  # client -> slot, crc
+        self._at: dict[int, int] = {}  # client -> slot
+        self._crc: dict[int, int] = {}  # client -> checksum of its record, from when an index first asks
         self._held: list[set[int]] = []  # slots of the checkpoints that are kept
         self._free: list[int] = []
         self._end = 0  # slots from here on were never used
@@ -85,8 +86,8 @@ class RowFile:
 
     def place(self, client: int) -> int | None:
         """Where in the file this client's record begins; None: it has none."""
-        found = self._at.get(client)
-        return None if found is None else found[0] * self.stride
+        slot = self._at.get(client)
+        return None if slot is None else slot * self.stride
 
     def read(self, client: int) -> bytearray | None:
         """A copy."""
@@ -94,18 +95,20 @@ class RowFile:
         return None if at is None else read_at(self.descriptor, at, self.size)
 
     def write(self, client: int, record: memoryview) -> None:
-        slot = self._take_slot(self._at.get(client, (None, 0))[0])
+        slot = self._take_slot(self._at.get(client))
         descriptor = self.descriptor
         if self.path is None:
             write_at(descriptor, slot * self.stride, record)
         else:
             with self._writing():
                 files.disk.put(self.path, slot * self.stride, record)
-        self._at[client] = (slot, zlib.crc32(record))
+        self._at[client] = slot
+        self._crc.pop(client, None)
 
     def drop(self, client: int) -> None:
         """This client has no record any more."""
-        slot, _ = self._at.pop(client, (None, 0))
+        slot = self._at.pop(client, None)
+        self._crc.pop(client, None)
         if slot is not None and not self._is_held(slot):
             self._free.append(slot)
 
@@ -126,7 +129,10 @@ class RowFile:
     def index(self) -> Index:
         """For a checkpoint, which is written after `sync`."""
         clients = sorted(self._at)
-        slots, crcs = ([self._at[client][i] for client in clients] for i in (0, 1))
+        for client in clients:
+            if client not in self._crc:
+                self._crc[client] = zlib.crc32(self.read(client) or b"")
+        slots, crcs = ([numbers[client] for client in clients] for numbers in (self._at, self._crc))
         lists = {"client": clients, "slot": slots, "crc": crcs, "size": [self.size]}
         index = {key: torch.tensor(numbers, dtype=torch.int64) for key, numbers in lists.items()}
         if self.path is None:
@@ -140,12 +146,11 @@ class RowFile:
 
     def committed(self, kept_before: int) -> None:
         """A checkpoint with the present index stands, and so many before it."""
-        now = {slot for slot, _ in self._at.values()}
-        self._hold([*self._held[max(0, len(self._held) - kept_before) :], now])
+        self._hold([*self._held[max(0, len(self._held) - kept_before) :], set(self._at.values())])
 
     def _hold(self, held: list[set[int]]) -> None:
         self._held = held
-        used = set().union(*held, (slot for slot, _ in self._at.values()))
+        used = set().union(*held, self._at.values())
         self._free = sorted(set(range(self._end)) - used, reverse=True)
 
     def restore(self, tensors: Index) -> None:
@@ -157,7 +162,8 @@ class RowFile:
             ):
                 self.write(client, memoryview(record.numpy()))
             return
-        self._at = {client: (slot, crc) for client, slot, crc in _entries(tensors, self.name)}
+        self._at = {client: slot for client, slot, _ in _entries(tensors, self.name)}
+        self._crc = {client: crc for client, _, crc in _entries(tensors, self.name)}
         held = [{slot for _, slot, _ in _entries(each, self.name)} for each in (*self.beside, tensors)]
         self._end = max((slot + 1 for slots in held for slot in slots), default=0)
         self._hold(held)

@@ -43,6 +43,7 @@ class ValueType:
     bits: ClassVar[int]  # of a value, scales left aside
     reserved: ClassVar[int | None] = None  # the item that says "no value here"; None: none can be spared
     scaled: ClassVar[bool] = False
+    exact: ClassVar[bool] = False  # every value decodes to its own bits
     updates_only: ClassVar[bool] = False  # makes sense for changes of weights, not for weights
 
     def to_codes(self, values: Floats) -> Codes:

@@ -9,6 +9,7 @@ from fedpurin.value_types.base import Codes, Floats, ValueType, checked_largest
 
 class Float32(ValueType):
     number, item, bits, reserved = 1, "<u4", 32, 0xFFFFFFFF  # all ones is a NaN
+    exact = True
 
     def to_codes(self, values: Floats) -> Codes:
         checked_largest(values)

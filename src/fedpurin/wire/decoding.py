@@ -22,10 +22,17 @@ from fedpurin.wire.masks import Bits
 
 @dataclass(frozen=True)
 class Decoded:
+    head: h.Header
     message: Message  # n = 1; +0.0 wherever no value travelled
-    confirmed: int
-    value_type: str
     packed: Tensor | None  # uint8 [ceil(d / 8)]: the critical mask, see core.bits
+
+    @property
+    def confirmed(self) -> int:
+        return self.head.confirmed
+
+    @property
+    def value_type(self) -> str:
+        return self.head.value_type
 
 
 def peek(data: bytes | memoryview) -> h.Header:
@@ -54,7 +61,7 @@ def decode(data: bytes | memoryview, address: h.Address, *, known: Sequence[Refe
     values = _scatter(find_type(head.value_type).from_codes(codes), support, head.d)
     message = Message(torch.from_numpy(values)[None], _row(critical), _row(support))
     packed = None if critical is None else torch.from_numpy(masks.pack(critical))
-    return Decoded(message, head.confirmed, head.value_type, packed)
+    return Decoded(head, message, packed)
 
 
 def _row(bits: Bits | None) -> Tensor | None:

@@ -45,13 +45,36 @@ class Reference:
 
 @dataclass(frozen=True)
 class Encoded:
+    """header + mask + values = len(data)"""
+
     data: bytes
-    header: int  # header + mask + values = len(data)
-    mask: int  # critical mask and what travels outside it
-    values: int  # with the scales of int8 and sign
-    kept: int  # number of values that travel
-    mask_encoding: str  # coding of the critical mask, "+" that of the support outside it
-    value_type: str
+    head: h.Header
+
+    header = h.LENGTH
+
+    @property
+    def mask(self) -> int:
+        """Bytes of the critical mask and of what travels outside it."""
+        return self.head.critical_bytes + self.head.outside_bytes
+
+    @property
+    def values(self) -> int:
+        """Bytes of the values, with the scales of int8 and sign."""
+        return self.head.value_bytes
+
+    @property
+    def kept(self) -> int:
+        """Number of values that travel."""
+        return self.head.kept
+
+    @property
+    def mask_encoding(self) -> str:
+        """Coding of the critical mask, "+" that of the support outside it."""
+        return self.head.mask_encoding
+
+    @property
+    def value_type(self) -> str:
+        return self.head.value_type
 
 
 @dataclass(frozen=True)
@@ -97,15 +120,7 @@ def encode(
         outside_bytes=len(outside.data),
         value_bytes=len(section.data),
     )
-    return Encoded(
-        data=h.write(head, [critical.data, outside.data, section.data]),
-        header=h.LENGTH,
-        mask=len(critical.data) + len(outside.data),
-        values=len(section.data),
-        kept=parts.kept,
-        mask_encoding=head.mask_encoding,
-        value_type=values,
-    )
+    return Encoded(h.write(head, [critical.data, outside.data, section.data]), head)
 
 
 class _Parts:
