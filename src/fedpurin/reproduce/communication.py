@@ -70,7 +70,8 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
             expected = source.paper.traffic(*column, row.method) or []
             pairs = zip_longest(values, expected)
             items = ["-" if value is None else Entry(value, None, paper) for value, paper in pairs]
-            rows.append([f"{column_label(column)}: {row.label}", *items])
+            mark = "" if all(r.complete for r in records) else f" † {min(r.done for r in records)} rounds"
+            rows.append([f"{column_label(column)}: {row.label}{mark}", *items])
     header = ["", "up, t ≤ β", "up, t > β", "down, t ≤ β", "down, t > β"]
     header += [f"{name} as sent" for name in header[1:]]
     notes = [
@@ -83,7 +84,8 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
             "The paper's figures are means over a hundred or more rounds on each side of β; ours over the "
             "rounds of our scale, and masks shrink as training converges."
         )
-    return MarkupTable("Communication.", header, rows, notes)
+    nothing: list[list[Item]] = [["not run yet", *["-"] * (len(header) - 1)]]
+    return MarkupTable("Communication.", header, rows or nothing, notes)
 
 
 def kept_table(source: Source) -> MarkupTable:
