@@ -188,8 +188,7 @@ def norms_table(source: Source) -> MarkupTable:
         "Final models of finished runs, accuracy in percent; statistics estimated anew over each client's "
         f"own training samples, no weight changed. Difference: percentage points, {INTERVAL}."
     ]
-    nothing: list[list[Item]] = [["not measured yet", *["-"] * 4]]
-    return MarkupTable("Merged models and batch norm.", header, rows or nothing, notes)
+    return MarkupTable("Merged models and batch norm.", header, rows, notes)
 
 
 def mean_mib(records: list[Record], way: str) -> float:

@@ -45,9 +45,12 @@ def claims_table(source: Source) -> MarkupTable:
     notes = [
         f"{len(claims)} claims: {sum(decided_ones)} hold, {len(decided_ones) - sum(decided_ones)} fail, "
         f"{len(claims) - len(decided_ones)} are undecided: the store lacks what they need, and what is there "
-        "is a hint. A verdict about masks or about cost speaks for the setting in its last column."
+        "is a hint. Differences are in percentage points as uploaded, with intervals of 95 %. A verdict "
+        "about masks or about cost speaks for the setting in its last column."
     ]
-    return MarkupTable("Claims of the paper.", ["claim", "verdict", "here", "measured at"], rows, notes)
+    return MarkupTable(
+        "Claims of the paper.", ["claim", "verdict", "here so far", "measured at"], rows, notes
+    )
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,10 @@ def _needs(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _counted(line: dict[str, Any]) -> str:
-    return f"{column_label(Record(line).column)}, {line['config']['model']['name']}, {line['rounds']} rounds"
+    """The paper's own figures count with delta scores."""
+    record = Record(line)
+    score, where = option(record.config, "score"), column_label(record.column)
+    return f"{where}, {record.config.model.name}, {score} score, {line['rounds']} rounds"
 
 
 def _nothing_unselected(source: Source) -> Claim:

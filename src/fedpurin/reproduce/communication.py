@@ -84,8 +84,7 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
             "The paper's figures are means over a hundred or more rounds on each side of β; ours over the "
             "rounds of our scale, and masks shrink as training converges."
         )
-    nothing: list[list[Item]] = [["not run yet", *["-"] * (len(header) - 1)]]
-    return MarkupTable("Communication.", header, rows or nothing, notes)
+    return MarkupTable("Communication.", header, rows, notes)
 
 
 def kept_table(source: Source) -> MarkupTable:

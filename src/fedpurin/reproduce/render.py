@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedpurin.reproduce import accuracy_tables as accuracy
-from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, worth
+from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, summary, worth
 from fedpurin.reproduce import perturbation_report as checks
 from fedpurin.reproduce.claims import claims_table
 from fedpurin.reproduce.coverage_figures import coverage_figures
@@ -46,6 +46,8 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "first-rounds": inventory.first_rounds,
     "findings-curves": findings.curve_findings,
     "findings-traffic": findings.traffic_findings,
+    "findings-summary": summary.summary,
+    "findings-full": summary.full_pictures,
     "inventory": inventory.inventory,
 }
 
