@@ -80,3 +80,16 @@ def test_the_full_length_is_said_beside_the_paper_and_shown(store: ResultStore, 
     assert "FedPURIN 86.00 % (85.90)" in said  # in brackets the paper's tables
     assert "2.00 (2.44) and 2.00 (1.94), down 3.00 (4.31) and 1.00 (0.48)" in said
     assert "(figures/bytes-paper-cifar-10-a0.1.png)" in reproduce("findings-full")[1]
+
+
+def test_rivals_are_compared_with_fedfrugal_on_the_seeds_they_share(
+    store: ResultStore, reproduce: Reproduce
+) -> None:
+    for seed in (1, 2):
+        store.append("runs", make_line(config("fedfrugal", seed), 0.71, up=MIB // 2, down=MIB // 2))
+    store.append("runs", make_line(config("fedpurin"), 0.68))
+    text = reproduce("findings-seeds")[1]
+    # the third round is measured after two rounds of one MiB
+    assert "- FedFrugal. seed 1: 69 % with 2.0 MiB, 71.00 % at the end, 60.0 MiB in all; seed 2:" in text
+    assert "- FedPURIN. seed 1: 69 % never, 68.00 % at the end" in text
+    assert "FedFrugal − FedPURIN, last ten rounds, 1 seed: +3.00 [+3.00, +3.00] (better)." in text

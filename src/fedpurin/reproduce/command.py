@@ -16,7 +16,7 @@ FIGURES = (
 SHOWN = (
     "claims", "table-traffic", "table-bundled", "figure-traffic", "table-noise", "first-rounds", "inventory",
     "table-floor", "table-cost", "table-half", "table-kept", "findings-curves", "findings-traffic",
-    "findings-summary", "findings-full",
+    "findings-summary", "findings-seeds", "findings-full",
 )  # fmt: skip
 ACTIONS = ("check-perturbation", "check-norms", "import", "docs", "queue")
 WHAT = (*TABLES, *FIGURES, *SHOWN, *ACTIONS)

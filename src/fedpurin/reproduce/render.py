@@ -47,6 +47,7 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "findings-curves": findings.curve_findings,
     "findings-traffic": findings.traffic_findings,
     "findings-summary": summary.summary,
+    "findings-seeds": summary.by_seed,
     "findings-full": summary.full_pictures,
     "inventory": inventory.inventory,
 }

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from fedpurin.reproduce.communication import traffic
 from fedpurin.reproduce.findings import CIFAR, PASSED, shares, sixty_rounds
-from fedpurin.reproduce.frontier import mib_to
+from fedpurin.reproduce.frontier import mib_in_all, mib_to
 from fedpurin.reproduce.markup import Paragraphs
 from fedpurin.reproduce.recipes import RECIPES, Variant
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import Request
 from fedpurin.reproduce.source import Source
-from fedpurin.reproduce.stats import Difference, noise, paired, paired_best
+from fedpurin.reproduce.stats import LAST, Difference, noise, paired, paired_best
 from fedpurin.runs.same_setting import method_label
 
 SIXTY = Request(scale="paper", rounds=60)
@@ -73,6 +73,33 @@ def _to_level(source: Source) -> str:
     return text + (f"; not run to the end: {' / '.join(missing)}." if missing else ".")
 
 
+def by_seed(source: Source) -> Paragraphs:
+    """FedFrugal and its rivals seed by seed, and the paired differences where they share seeds."""
+    rows = _rows(source, "table-worth", SIXTY)
+    lines = []
+    for row, records in rows.values():
+        seeds = [_of_one_seed(record) for record in records if record.complete]
+        if seeds:
+            lines.append(f"- {row.label}. {'; '.join(seeds)}.")
+    _, ours = rows["fedfrugal"]
+    for row, theirs in (rows["fedpurin"], rows["fedbn"]):
+        gap = paired(ours, theirs, "trained")
+        if gap is not None:
+            lines.append(f"- FedFrugal − {row.label}, last ten rounds, {_seeds(gap)}: {_said(gap)}.")
+    return Paragraphs(lines or ["- nothing measured yet"])
+
+
+def _of_one_seed(record: Record) -> str:
+    mib, end = mib_to([record], "trained", PASSED), record.mean("trained", slice(-LAST, None))
+    passed = f"{PASSED} % {'never' if mib == 'never' else f'with {mib} MiB'}"
+    seed, total = record.config.run.seed, mib_in_all([record])
+    return f"seed {seed}: {passed}, {end:.2f} % at the end, {total:.1f} MiB in all"
+
+
+def _seeds(gap: Difference) -> str:
+    return f"{gap.seeds} seed{'s' if gap.seeds > 1 else ''}"
+
+
 def _ends(source: Source) -> list[str]:
     """FedPURIN beside the two that the paper names, at the end and at each one's best."""
     rows = _rows(source, "table-accuracy", SIXTY)
@@ -82,11 +109,10 @@ def _ends(source: Source) -> list[str]:
         trained, sent = (paired(ours, theirs, moment) for moment in ("trained", "upload"))
         best = paired_best(ours, theirs, "trained")
         if trained is not None:
-            seeds = f"{trained.seeds} seed{'s' if trained.seeds > 1 else ''}"
             lines.append(
-                f"**FedPURIN − {row.label}**, points up to round {trained.rounds}, {seeds}. Last ten rounds: "
-                f"{_said(trained)} after training, {_said(sent)} as uploaded. Each one's best ten rounds: "
-                f"{_said(best)} after training."
+                f"**FedPURIN − {row.label}**, points up to round {trained.rounds}, {_seeds(trained)}. Last "
+                f"ten rounds: {_said(trained)} after training, {_said(sent)} as uploaded. Each one's best ten "
+                f"rounds: {_said(best)} after training."
             )
     twins = [twin for record in ours for twin in noise(record, source.store.records())]
     said = "; ".join(f"another {what} {gap.text()}" for what, gap in twins)
