@@ -111,8 +111,8 @@ def _ends(source: Source) -> list[str]:
         if trained is not None:
             lines.append(
                 f"**FedPURIN − {row.label}**, points up to round {trained.rounds}, {_seeds(trained)}. Last "
-                f"ten rounds: {_said(trained)} after training, {_said(sent)} as uploaded. Each one's best ten "
-                f"rounds: {_said(best)} after training."
+                f"ten rounds: {_said(trained)} after training, {_said(sent)} as uploaded. Each one's best "
+                f"ten rounds: {_said(best)} after training."
             )
     twins = [twin for record in ours for twin in noise(record, source.store.records())]
     said = "; ".join(f"another {what} {gap.text()}" for what, gap in twins)
