@@ -15,6 +15,7 @@ from fedpurin.reproduce import queue as queues
 from fedpurin.reproduce.execute import Means, Step, Stopped
 from fedpurin.reproduce.queue import Queue
 from fedpurin.reproduce.result_store import ResultStore
+from fedpurin.reproduce.scales import Request
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 QUEUE = """
@@ -69,6 +70,24 @@ def test_what_the_store_has_is_not_run_again(queue: Path, reproduce: Reproduce, 
     _, text = reproduce("queue")
     assert ran == []
     assert "0 to run" in text
+
+
+def test_a_cell_whose_models_were_never_checked_is_run_again_for_them(
+    queue: Path, reproduce: Reproduce, ran: list[str]
+) -> None:
+    (queue / "queue.toml").write_text(
+        '[[cell]]\nname = "norms"\nmethod = "fedavg"\nrounds = 12\nnorms = true\n'
+    )
+    config = Request(scale="paper", rounds=12).config("cifar-10", 0.5, 1, "fedavg")
+    store = ResultStore(queue / "results")
+    store.append("runs", make_line(config))
+    reproduce("queue")
+    assert ran == ["norms s1"]
+    accuracy = {"merged": [5000] * 20, "settled": [6000] * 20}
+    store.append("norms", {"key": "", "config": config.as_dict(), "accuracy": accuracy})
+    ran.clear()
+    reproduce("queue")
+    assert ran == []
 
 
 def test_a_dry_run_shows_cells_questions_and_what_waits(

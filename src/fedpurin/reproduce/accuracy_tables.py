@@ -9,8 +9,8 @@ import numpy as np
 from fedpurin.reproduce.markup import Entry, Item, MarkupTable, rank_columns
 from fedpurin.reproduce.recipes import Recipe, Variant
 from fedpurin.reproduce.result_store import ACCURACY_UNIT, Record
-from fedpurin.reproduce.source import INTERVAL, Source, column_label, gap_text, scale_text, spread
-from fedpurin.reproduce.stats import LAST, best_window, by_setting, difference, noise, paired, paired_best
+from fedpurin.reproduce.source import INTERVAL, Source, column_label, gap_text, scale_text, spread, unranked
+from fedpurin.reproduce.stats import LAST, best_window, difference, noise, paired, paired_best, seeds_together
 from fedpurin.runs.same_setting import labels
 
 MOMENTS = {"upload": "as uploaded", "trained": "after training", "merged": "after merging"}
@@ -20,13 +20,15 @@ def accuracy_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Rows of a recipe over its columns, beside the paper's where it has them."""
     columns, rows, kind = recipe.columns(source.request), [], recipe.published
     seen: list[Record] = []
-    for row in recipe.chosen_rows(source.request):
+    chosen = recipe.chosen_rows(source.request)
+    most = {c: max(len(source.records(recipe, row, c)) for row in chosen) for c in columns}
+    for row in chosen:
         items: list[Item] = [row.label]
         for column in columns:
             records = source.records(recipe, row, column)
             seen += records
             expected = source.paper.number(kind, row.id, *column) if kind else None
-            items.append(best_entry(records, expected))
+            items.append(best_entry(records, expected, most=most[column]))
         rows.append(items)
     rows = rank_columns(rows)
     entries = [item for row in rows for item in row if isinstance(item, Entry)]
@@ -36,8 +38,7 @@ def accuracy_table(source: Source, recipe: Recipe) -> MarkupTable:
         text += "; in brackets the paper's value and our difference from it"
     seeds = ", ".join(str(s) for s in sorted({r.config.run.seed for r in seen})) or "none"
     notes = [f"{text}. Seeds: {seeds}. {scale_text(source, recipe)}"]
-    if any(e.note for e in entries):
-        notes.append("† unfinished: best of the rounds so far, not ranked.")
+    notes += unranked(rows)
     header = ["", *(column_label(column) for column in columns)]
     return MarkupTable("Accuracy in percent.", header, rows, notes)
 
@@ -56,7 +57,7 @@ def paired_table(source: Source, recipe: Recipe) -> MarkupTable:
             seen += theirs
             counts = [str(n) for n in (gaps[0].rounds, gaps[0].seeds, gaps[0].clients)]
             label = f"{column_label(column)}: FedPURIN − {row.label}"
-            rows.append([label, *(gap_text(gap) for gap in gaps), *counts])
+            rows.append([label, *(gap_text(gap, *ours, *theirs) for gap in gaps), *counts])
         seen += ours
     notes = [
         "Percentage points: each client's mean accuracy over the last ten rounds (at most half) that both "
@@ -72,8 +73,9 @@ def windows_table(source: Source, recipe: Recipe) -> MarkupTable:
     rows: list[list[Item]] = []
     own = recipe.row("fedpurin")
     for column in recipe.columns(source.request):
-        ours = source.records(recipe, own, column)
-        for row in recipe.chosen_rows(source.request):
+        ours, chosen = source.records(recipe, own, column), recipe.chosen_rows(source.request)
+        most = max(len(source.records(recipe, row, column)) for row in chosen)
+        for row in chosen:
             records = source.records(recipe, row, column)
             if not records:
                 continue
@@ -82,30 +84,35 @@ def windows_table(source: Source, recipe: Recipe) -> MarkupTable:
                 best = [best_window(r, moment) for r in records]
                 for windows in ([slice(-LAST, None)] * len(records), best):
                     means = [r.mean(moment, w) for r, w in zip(records, windows, strict=True)]
-                    items.append(spread(means, records))
+                    items.append(spread(means, records, most=most))
                 items.append(", ".join(f"{w.start + 1}-{w.stop}" for w in best))
             is_own = row.id == own.id
-            items.append("reference" if is_own else gap_text(paired_best(ours, records, "trained")))
+            items.append(
+                "reference" if is_own else gap_text(paired_best(ours, records, "trained"), *ours, *records)
+            )
             rows.append(items)
     header = ["", "after training: last ten", "best ten", "rounds"]
     header += ["as uploaded: last ten", "best ten", "rounds", "FedPURIN − this, best tens"]
     notes = [
         "Mean accuracy over clients and ten rounds, percent: the last ten, and each run's own best ten "
         "consecutive ones (picked on test data). Last column: FedPURIN's best ten minus the other's, "
-        f"after training, percentage points; {INTERVAL}. {scale_text(source, recipe)}"
+        f"after training, percentage points; {INTERVAL}. {scale_text(source, recipe)}",
+        *unranked(rows),
     ]
     return MarkupTable("Windows of ten rounds.", header, rank_columns(rows), notes)
 
 
 def options_table(source: Source, recipe: Recipe) -> MarkupTable:
     """Controls and switches: accuracy at each moment, KiB, kept share, difference from the first row."""
-    column, first = recipe.columns(source.request)[0], recipe.rows[0]
-    base, seen = source.records(recipe, first, column), []
+    column, seen = recipe.columns(source.request)[0], list[Record]()
+    firsts = {row.method: row for row in reversed(recipe.rows)}
+    bases = {method: source.records(recipe, row, column) for method, row in firsts.items()}
 
     def items(row: Variant, records: list[Record]) -> list[Item]:
         seen.extend(records)
         best = [best_entry(records, None, moment) for moment in MOMENTS]
-        gaps = gaps_from(base, records, tuple(MOMENTS), LAST) if row is not first else ["reference"] * 3
+        own = row is firsts[row.method]
+        gaps = ["reference"] * 3 if own else gaps_from(bases[row.method], records, tuple(MOMENTS), LAST)
         kib = [Entry(1024 * mean_mib(records, way)) for way in ("up", "down")]
         kept = float(np.mean([kept_share(record) for record in records]))
         return [*best, *gaps, *kib, f"{100 * kept:.1f} %", str(len(records))]
@@ -113,9 +120,10 @@ def options_table(source: Source, recipe: Recipe) -> MarkupTable:
     header = [*MOMENTS.values(), *(f"difference, {name}" for name in MOMENTS.values())]
     header += ["KiB up", "KiB down", "kept", "seeds"]
     rows = rows_or_dashes(source, recipe, header, items)
+    named = " or ".join(f"“{row.label.strip('`')}”" for row in reversed(firsts.values()))
     notes = [
-        f"{column_label(column)}. Accuracy: best round, percent. Difference from the row "
-        f"“{first.label.strip('`')}”: points over the same clients, last ten rounds (at most half); "
+        f"{column_label(column)}. Accuracy: best round, percent. Difference from the row {named}: "
+        f"points over the same clients, last ten rounds (at most half); "
         f"{INTERVAL}. KiB per client and round as sent. " + scale_text(source, recipe),
         noise_note(source, seen),
     ]
@@ -159,12 +167,12 @@ def rows_or_dashes(
 
 
 def gaps_from(base: list[Record], records: list[Record], moments: Sequence[str], last: int) -> list[str]:
-    return [gap_text(paired(records, base, moment, last)) for moment in moments]
+    return [gap_text(paired(records, base, moment, last), *base, *records) for moment in moments]
 
 
 def norms_table(source: Source) -> MarkupTable:
     """Final models with the batch-norm statistics they had and with new ones; see norms_record."""
-    settings = by_setting(Record(line) for line in source.lines("norms"))
+    settings = seeds_together(Record(line) for line in source.lines("norms"))
     settings.sort(key=lambda records: (records[0].column, records[0].config.run.method))
     configs = [records[0].line["config"] for records in settings]
     named = labels(configs, hidden=("data.dataset", "data.alpha"))
@@ -194,9 +202,11 @@ def kept_share(record: Record) -> float:
     return float(values.mean() / 4 / d)
 
 
-def best_entry(records: list[Record], paper: float | None = None, moment: str = "upload") -> Item:
+def best_entry(
+    records: list[Record], paper: float | None = None, moment: str = "upload", most: int = 0
+) -> Item:
     """Mean and deviation over seeds of the best round; unfinished runs say how far they came."""
-    return spread([record.best(moment) for record in records], records, paper)
+    return spread([record.best(moment) for record in records], records, paper, most)
 
 
 def noise_note(source: Source, records: list[Record]) -> str:

@@ -10,14 +10,16 @@ import numpy as np
 from fedpurin.reproduce.claim import NOTHING, Claim
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.result_store import Record
-from fedpurin.reproduce.scales import PAPER_SETS, option, trains_as_published
+from fedpurin.reproduce.scales import PAPER_SETS, option, paper_config, trains_as_published
 from fedpurin.reproduce.source import Source, column_label, describe_line
+from fedpurin.reproduce.stats import seeds_together
 from fedpurin.runs.same_setting import config_of, setting_of
 
 ENOUGH = 5  # rounds after beta that can show a movement
 SEEDS = 3
-LONG = 100  # rounds after which "never" begins to mean something
+LONG = 100  # rounds after which "never" and "agree" begin to mean something: both move with the rounds
 FEW_SECONDS = 0.05  # share of training: "costs little"
+LEAST_SHOWN = 0.001  # below it the clock tells nothing
 SHARED = 0.5  # clients agree where they share more than half of the variance of their counts
 RARELY = 0.1  # share of the rounds
 
@@ -47,13 +49,14 @@ def _support_moves(source: Source) -> Claim:
     ]
     if not records:
         return Claim(text, "a run that goes on after beta")
-    record = max(records, key=_weight)
-    same = [r for r in records if r.setting == record.setting]
+    same = max(seeds_together(records), key=lambda seeds: _weight(seeds[0], len(seeds)))
+    record = same[0]
     moves = [_outside(r) for r in same]
-    figure = "; ".join(
-        f"seed {r.config.run.seed}: {before:.1f} % of d outside a client's mask in round β = {r.beta}, "
-        f"{after:.1f} % in round {r.done}"
-        for r, (before, after) in zip(same, moves, strict=True)
+    before, after = (", ".join(f"{share:.1f}" for share in shares) for shares in zip(*moves, strict=True))
+    numbers = ", ".join(str(r.config.run.seed) for r in same)
+    figure = (
+        f"not zero outside a client's mask: {before} % of d in round β = {record.beta}, {after} % in round "
+        f"{record.done} (seed {numbers})"
     )
     long_enough = record.done - (record.beta or 0) >= ENOUGH and trains_as_published(record.config)
     seeds = {r.config.run.seed for r in same}
@@ -63,10 +66,11 @@ def _support_moves(source: Source) -> Claim:
     return Claim(text, needs, figure, scale, all(after < before for before, after in moves))
 
 
-def _weight(r: Record) -> tuple[bool, int, int, float]:
-    """Long after beta, large, long; at equal length the beta nearest to the paper's share."""
+def _weight(r: Record, seeds: int) -> tuple[bool, int, int, int, float]:
+    """Long after beta, large, of many seeds, long; at equal length the beta nearest to the paper's share."""
     beta = r.beta or 0
-    return (r.done - beta >= ENOUGH, r.line["parameters"], r.done, -abs(beta / r.config.run.rounds - 0.5))
+    nearness = -abs(beta / r.config.run.rounds - 0.5)
+    return (r.done - beta >= ENOUGH, r.line["parameters"], seeds, r.done, nearness)
 
 
 def _outside(record: Record) -> tuple[float, float]:
@@ -81,33 +85,42 @@ def _standard(record: Record) -> bool:
 
 
 def _missing_seeds(seeds: set[int]) -> str:
-    return f"{SEEDS - len(seeds)} more seeds" if len(seeds) < SEEDS else ""
+    return f"{n} more seed{'s' if n > 1 else ''}" if (n := SEEDS - len(seeds)) > 0 else ""
 
 
 # Counts
 
 
 def _counts(source: Source) -> list[dict[str, Any]]:
-    """The lines about the largest and longest counted setting of FedPURIN, one per seed."""
+    """The lines about the largest counted setting of FedPURIN, long ones first, one per seed."""
     lines = [x for x in source.store.lines("coverage") if x["config"]["run"]["method"] == "fedpurin"]
-    if not lines:
+    settings = seeds_together(Record(line) for line in lines)
+    if not settings:
         return []
-    best = max(lines, key=lambda x: (sum(np.prod(y["shape"]) for y in x["layers"]), x["rounds"]))
-    return [x for x in lines if setting_of(x["config"]) == setting_of(best["config"])]
+
+    def weight(seeds: list[Record]) -> tuple[float, bool, int, int]:
+        line = seeds[0].line
+        size = float(sum(np.prod(layer["shape"]) for layer in line["layers"]))
+        return size, line["rounds"] >= LONG, len(seeds), line["rounds"]
+
+    return [record.line for record in max(settings, key=weight)]
 
 
-def _needs(lines: Sequence[dict[str, Any]], rounds: int = 0) -> str:
-    """Three seeds of the paper's setting, at least so long."""
+def _needs(lines: Sequence[dict[str, Any]]) -> str:
+    """Three seeds of the paper's setting, over enough rounds: agreement and "never" change with them."""
     if not trains_as_published(config_of(lines[0]["config"])):
         return "counts of the paper's setting"
-    short = min(line["rounds"] for line in lines) < rounds
+    short = min(line["rounds"] for line in lines) < LONG
     parts = [_missing_seeds({line["config"]["run"]["seed"] for line in lines})]
-    parts += [f"counts over {rounds} rounds or more"] if short else []
+    parts += [f"counts over {LONG} rounds or more"] if short else []
     return " and ".join(part for part in parts if part)
 
 
 def _counted(line: dict[str, Any]) -> str:
-    return f"{column_label(Record(line).column)}, {line['config']['model']['name']}, {line['rounds']} rounds"
+    """The paper's own figures count with delta scores."""
+    record = Record(line)
+    score, where = option(record.config, "score"), column_label(record.column)
+    return f"{where}, {record.config.model.name}, {score} score, {line['rounds']} rounds"
 
 
 def _nothing_unselected(source: Source) -> Claim:
@@ -120,7 +133,7 @@ def _nothing_unselected(source: Source) -> Claim:
         f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds "
         f"(independent coins: {chance:.2f} %)"
     )
-    return Claim(text, _needs(lines, LONG), figure, _counted(lines[0]), never == 0)
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), never == 0)
 
 
 def _layers_agree(source: Source) -> Claim:
@@ -153,21 +166,25 @@ def _lock_in(source: Source) -> Claim:
     filled = [share for line in _counts(source) if (share := _filled_though_rare(line)) is not None]
     if filled:
         parts.append(
-            f"where a client's weight was critical in under {100 * RARELY:.0f} % of the rounds, the global "
-            f"model was not zero in {100 * float(np.mean(filled)):.0f} % of them"
+            f"critical in under {100 * RARELY:.0f} % of the rounds: not zero in the global model in "
+            f"{100 * float(np.mean(filled)):.0f} % of them"
         )
     checks = [x for x in source.store.lines("perturbation") if "lock_in" in x]
     if not checks:
         return Claim(text, "check-perturbation", "; ".join(parts) or NOTHING)
     line = max(checks, key=_size)
-    shares = line["lock_in"]
-    parts.append(
-        f"of the weights zeroed by the batch score {100 * shares['score_zero']:.1f} % have score zero "
-        f"after one more local training, {100 * shares['selected_again']:.0f} % are critical again "
-        "(chance: 50 %)"
+    same = [x for x in checks if setting_of(x["config"]) == setting_of(line["config"])]
+    zero, again = (
+        float(np.mean([x["lock_in"][name] for x in same])) for name in ("score_zero", "selected_again")
     )
-    holds = shares["score_zero"] > SHARED and shares["selected_again"] < RARELY
-    return Claim(text, _needs_check(line), "; ".join(parts), describe_line(line), holds)
+    parts.append(
+        f"zeroed by the batch score and trained on: score zero {100 * zero:.1f} %, critical again "
+        f"{100 * again:.0f} % (chance: 50 %)"
+    )
+    holds = zero > SHARED and again < RARELY
+    seeds = {x["config"]["run"]["seed"] for x in same}
+    needs = _needs_check(line) or (_missing_seeds(seeds) if holds else "")  # one counter-example refutes
+    return Claim(text, needs, "; ".join(parts), describe_line(line), holds)
 
 
 def _filled_though_rare(line: dict[str, Any]) -> float | None:
@@ -192,7 +209,7 @@ def _uniform_ends(source: Source) -> Claim:
     ends, middle = [flat[names[0]], flat[names[-1]]], [flat[name] for name in names[1:-1]]
     shown = [f"{name.removesuffix('.weight')} {value:.2f}" for name, value in flat.items()]
     figure = f"flatness (1: uniform): {', '.join(shown)}"
-    return Claim(text, _needs(lines, LONG), figure, _counted(lines[0]), min(ends) > max(middle))
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), min(ends) > max(middle))
 
 
 def _flatness(line: dict[str, Any], name: str) -> float:
@@ -207,7 +224,10 @@ def _flatness(line: dict[str, Any], name: str) -> float:
 
 
 def _of_the_paper(line: dict[str, Any]) -> bool:
-    return line["config"]["data"]["dataset"] in PAPER_SETS
+    """Training may be shorter: scoring then only costs a larger share of it."""
+    config = config_of(line["config"])
+    dataset = config.data.dataset
+    return dataset in PAPER_SETS and config.model == paper_config(dataset, "fedpurin").model
 
 
 def _size(line: dict[str, Any]) -> tuple[bool, float]:
@@ -220,11 +240,12 @@ def _needs_check(line: dict[str, Any]) -> str:
 
 def _cheap(source: Source, text: str, name: str, base: str = "") -> Claim:
     """Seconds of `name`, less those of `base`, as a share of one round's local training."""
-    lines = [x for x in source.store.lines("perturbation") if name in x["seconds"]]
+    lines = [x for x in source.store.lines("perturbation") if name in x["seconds"] and "clock" in x]
     if not lines:
-        return Claim(text, "check-perturbation of this version")
+        return Claim(text, "check-perturbation by the processor's clock")
     line = max(lines, key=_size)
     seconds = line["seconds"]
     share = (seconds[name] - (seconds[base] if base else 0.0)) / seconds["training"]
-    figure = f"{max(100 * share, 0):.1f} % of a round's local training"
+    said = f"{100 * share:.1f}" if share >= LEAST_SHOWN else f"under {100 * LEAST_SHOWN:.1f}"
+    figure = f"{said} % of a round's local training (bar: {100 * FEW_SECONDS:.0f} %)"
     return Claim(text, _needs_check(line), figure, describe_line(line), share < FEW_SECONDS)

@@ -7,12 +7,16 @@ from typing import Any
 
 TABLES = (
     "table-accuracy", "table-terms", "table-communication", "table-controls", "table-switches", "table-beta",
-    "table-values", "table-paired", "table-windows",
+    "table-worth", "table-values", "table-paired", "table-windows",
 )  # fmt: skip
-FIGURES = ("figure-bars", "figure-rounds", "figure-bytes", "figure-bn", "figure-tau", "figure-coverage")
+FIGURES = (
+    "figure-bars", "figure-rounds", "figure-bytes", "figure-worth", "figure-bn", "figure-tau",
+    "figure-coverage",
+)  # fmt: skip
 SHOWN = (
     "claims", "table-traffic", "table-bundled", "figure-traffic", "table-noise", "first-rounds", "inventory",
     "table-floor", "table-cost", "table-half", "table-kept", "findings-curves", "findings-traffic",
+    "findings-summary", "findings-seeds", "findings-full",
 )  # fmt: skip
 ACTIONS = ("check-perturbation", "check-norms", "import", "docs", "queue")
 WHAT = (*TABLES, *FIGURES, *SHOWN, *ACTIONS)

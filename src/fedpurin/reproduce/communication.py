@@ -70,7 +70,8 @@ def communication_table(source: Source, recipe: Recipe) -> MarkupTable:
             expected = source.paper.traffic(*column, row.method) or []
             pairs = zip_longest(values, expected)
             items = ["-" if value is None else Entry(value, None, paper) for value, paper in pairs]
-            rows.append([f"{column_label(column)}: {row.label}", *items])
+            mark = "" if all(r.complete for r in records) else f" † {min(r.done for r in records)} rounds"
+            rows.append([f"{column_label(column)}: {row.label}{mark}", *items])
     header = ["", "up, t ≤ β", "up, t > β", "down, t ≤ β", "down, t > β"]
     header += [f"{name} as sent" for name in header[1:]]
     notes = [

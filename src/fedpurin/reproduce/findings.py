@@ -22,7 +22,7 @@ PASSED = 69  # percent
 UNUSED = 256 * 512 * 5 + 512 * 512 * 8
 
 
-def _runs(source: Source) -> dict[str, Record]:
+def sixty_rounds(source: Source) -> dict[str, Record]:
     """CIFAR-10, alpha 0.5, seed 1, T = 60, by method."""
     here = replace(source, request=Request(scale="paper", rounds=60, seeds=(1,)))
     recipe = RECIPES["table-accuracy"]
@@ -32,7 +32,7 @@ def _runs(source: Source) -> dict[str, Record]:
 
 def curve_findings(source: Source) -> Paragraphs:
     """What the curves over 60 rounds show."""
-    runs = _runs(source)
+    runs = sixty_rounds(source)
     if "fedpurin" not in runs:
         return Paragraphs(["- nothing measured yet"])
     own = runs["fedpurin"]
@@ -74,17 +74,23 @@ def _early(record: Record) -> str:
     )
 
 
+def shares(runs: dict[str, Record]) -> str:
+    """FedPURIN's part of FedAvg's traffic, as sent; "" while one of them is missing."""
+    if "fedpurin" not in runs or "fedavg" not in runs:
+        return ""
+    own, dense = runs["fedpurin"], runs["fedavg"]
+    up = mean_mib([own], "up") / mean_mib([dense], "up")
+    before, after = (part.mean() / dense.mib("down").mean() for part in split_at_beta(own, "down"))
+    return (
+        f"CIFAR-10, α = 0.5, T = 60: {_name(own)} sends {100 * up:.0f} % of FedAvg's upload and receives "
+        f"{100 * before:.0f} % of its download until β = {own.beta}, {100 * after:.0f} % after it."
+    )
+
+
 def traffic_findings(source: Source) -> Paragraphs:
     """Shares of FedAvg's traffic, as sent."""
-    runs, lines = _runs(source), []
-    if "fedpurin" in runs and "fedavg" in runs:
-        own, dense = runs["fedpurin"], runs["fedavg"]
-        up = mean_mib([own], "up") / mean_mib([dense], "up")
-        before, after = (part.mean() / dense.mib("down").mean() for part in split_at_beta(own, "down"))
-        lines.append(
-            f"CIFAR-10, α = 0.5, T = 60: {_name(own)} sends {100 * up:.0f} % of FedAvg's upload and receives "
-            f"{100 * before:.0f} % of its download until β = {own.beta}, {100 * after:.0f} % after it."
-        )
+    said = shares(sixty_rounds(source))
+    lines = [said] if said else []
     here, recipe = replace(source, request=Request(scale="quick")), RECIPES["table-communication"]
     column = ("cifar-100", 0.1)
     ours, theirs = (here.records(recipe, recipe.row(name), column) for name in ("fedpurin", "fedavg"))

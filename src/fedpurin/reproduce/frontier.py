@@ -16,10 +16,10 @@ from fedpurin.methods import METHODS
 from fedpurin.report.style import MOMENT_LABELS, matplotlib_style
 from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.paper_figures import figure_name, line_look, new_figure, save
-from fedpurin.reproduce.result_store import Record
+from fedpurin.reproduce.result_store import Record, finished_first
 from fedpurin.reproduce.scales import paper_config
 from fedpurin.reproduce.source import Source, column_label, spread
-from fedpurin.reproduce.stats import LAST, by_setting
+from fedpurin.reproduce.stats import LAST, seeds_together
 from fedpurin.runs.run import Floats
 from fedpurin.runs.same_setting import describe_setting, differences, labels, method_label
 from fedpurin.runs.traffic import running_mean, traffic_to
@@ -39,7 +39,15 @@ def mib_until(record: Record, moment: str) -> Floats:
     return both
 
 
-def _mib_in_all(records: list[Record]) -> float:
+def mib_to(records: list[Record], moment: str, level: float) -> str:
+    """Mean over the seeds that reach the level, in percent, and how many do."""
+    reached = [traffic_to(100 * r.curve(moment), mib_until(r, moment), level) for r in records]
+    needed = [mib for mib in reached if mib is not None]
+    missed = f" ({len(needed)} of {len(reached)} seeds)" if 0 < len(needed) < len(reached) else ""
+    return f"{np.mean(needed):.1f}{missed}" if needed else "never"
+
+
+def mib_in_all(records: list[Record]) -> float:
     return float(np.mean([mib_until(record, "merged")[-1] for record in records]))
 
 
@@ -66,7 +74,7 @@ def groups(source: Source) -> list[tuple[str, list[Record]]]:
             and not _apart(record, paper_config(c.data.dataset, c.run.method), ("data.alpha", "run.rounds"))
         )
 
-    settings = by_setting(filter(chosen, source.store.records()))
+    settings = [finished_first(records) for records in seeds_together(filter(chosen, source.store.records()))]
     configs = [records[0].line["config"] for records in settings]
     named = labels(configs, hidden=("data.dataset", "data.alpha"), defaults=False)
 
@@ -83,14 +91,9 @@ def traffic_table(source: Source) -> MarkupTable:
     levels = source.request.levels or LEVELS
     for label, records in groups(source):
         for moment, words in MOMENT_LABELS.items():
-            cells: list[Item] = []
-            for level in levels:
-                reached = [traffic_to(100 * r.curve(moment), mib_until(r, moment), level) for r in records]
-                needed = [mib for mib in reached if mib is not None]
-                missed = f" ({len(needed)} of {len(reached)} seeds)" if 0 < len(needed) < len(reached) else ""
-                cells.append(f"{np.mean(needed):.1f}{missed}" if needed else "never")
+            cells = [mib_to(records, moment, level) for level in levels]
             last = spread([r.mean(moment, slice(-LAST, None)) for r in records], records)
-            total = _mib_in_all(records)
+            total = mib_in_all(records)
             name = f"{column_label(records[0].column)}: {label}"
             rows.append([name, words, *cells, last, f"{total:.0f}", str(records[0].done), str(len(records))])
     header = ["", "measured", *(f"MiB to {level:g} %" for level in levels)]
@@ -104,8 +107,11 @@ def traffic_table(source: Source) -> MarkupTable:
 
 
 def traffic_picture(source: Source, out: Path) -> list[Path]:
+    return draw_traffic(groups(source), source, out, "traffic")
+
+
+def draw_traffic(lines: list[tuple[str, list[Record]]], source: Source, out: Path, kind: str) -> list[Path]:
     """Accuracy after training against MiB, a line per setting; means of three rounds."""
-    lines = groups(source)
     columns = list(dict.fromkeys(records[0].column for _, records in lines))
     if not columns:
         return []
@@ -129,7 +135,7 @@ def traffic_picture(source: Source, out: Path) -> list[Path]:
         axes[0][0].set_ylabel("accuracy after training (%)")
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", fontsize=9)
-        return save(figure, out, figure_name("traffic", source))
+        return save(figure, out, figure_name(kind, source))
 
 
 # Bundled data
@@ -152,7 +158,7 @@ def bundled_table(source: Source) -> MarkupTable:
         for moment in ("trained", "merged"):
             mean = np.mean([record.mean(moment, last) for record in here])
             cells.append(f"{mean:.1f}" if len(here) == len(seeds) else "-")
-        body.append([name, *cells, f"{_mib_in_all(here):.3f}"])
+        body.append([name, *cells, f"{mib_in_all(here):.3f}"])
     header = ["", *(f"seed {seed}" for seed in seeds), "mean", "mean after merging", "MiB"]
     c = quickstart("fedavg")
     notes = [
@@ -181,5 +187,5 @@ def _bundled(source: Source) -> list[tuple[str, list[Record]]]:
         label, method = line[0], line[1][0].config.run.method
         return order.index(method) if method in order else len(order), label.count("("), label
 
-    settings = by_setting(filter(chosen, source.store.records()))
+    settings = seeds_together(filter(chosen, source.store.records()))
     return sorted(((name(records[0]), records) for records in settings), key=place)

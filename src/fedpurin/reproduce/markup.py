@@ -51,7 +51,8 @@ class MarkupTable:
     def markdown(self) -> str:
         columns = range(len(self.header))
         lines = [_line(self.header), _line(["---" if self._has_words(i) else "---:" for i in columns])]
-        lines += [_line([i.markdown() if isinstance(i, Entry) else i for i in row]) for row in self.rows]
+        rows: list[list[Item]] = self.rows or [["not run yet", *["-"] * (len(self.header) - 1)]]
+        lines += [_line([i.markdown() if isinstance(i, Entry) else i for i in row]) for row in rows]
         return "\n".join(lines + (["", *self.notes] if self.notes else [])) + "\n"
 
     def _has_words(self, column: int) -> bool:

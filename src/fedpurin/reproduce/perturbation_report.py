@@ -82,7 +82,8 @@ def cost_table(source: Source) -> MarkupTable:
         s = line["seconds"]
         shares = [f"{100 * s[name] / s['training']:.1f} %" if name in s else "-" for name in COSTS]
         rows.append([describe_line(line), f"{s['training']:.2f} s", *shares])
-    notes = ["One core, shared with other work: read the ratios, not the seconds."]
+    samples = ", ".join(sorted({str(line["config"]["data"]["train_samples"]) for line in lines(source)}))
+    notes = [f"Processor time of one core, {samples} samples; the more samples, the smaller the shares."]
     return MarkupTable("Cost of scoring.", ["", "local training, one round", *COSTS.values()], rows, notes)
 
 

@@ -26,7 +26,19 @@ from fedpurin.settings import parse_sets
 from fedpurin.stopping import stoppable
 
 LOWEST_PRIORITY = 19
-KEYS = {"name", "question", "method", "scale", "dataset", "alpha", "seeds", "rounds", "set", "coverage"}
+KEYS = {
+    "name",
+    "question",
+    "method",
+    "scale",
+    "dataset",
+    "alpha",
+    "seeds",
+    "rounds",
+    "set",
+    "coverage",
+    "norms",
+}
 DOCUMENT_KEYS = {"files", "figures", "out"}
 
 
@@ -37,7 +49,7 @@ class Wanted:
     name: str
     question: str
     cells: list[Cell]
-    coverage: bool
+    extra: str  # a line beside the run's that it must not lack: coverage, norms or ""
     waits: str  # why it cannot be run yet; "" when it can
 
 
@@ -77,7 +89,7 @@ class Queue:
         """What is left, in the order of the file; a cell that two entries want comes once."""
         by_cell: dict[str, tuple[Wanted, Step]] = {}
         for wanted in self.wanted:
-            for step in plan(wanted.cells, store, runs, workers, "coverage" if wanted.coverage else ""):
+            for step in plan(wanted.cells, store, runs, workers, wanted.extra):
                 by_cell.setdefault(step.cell.key, (wanted, step))
         return list(by_cell.values())
 
@@ -103,7 +115,8 @@ def _wanted(entry: dict[str, Any], where: str) -> Wanted:
     except ConfigError as problem:  # a method or setting that this version does not have yet
         cells, waits = [], str(problem)
     question = str(entry.get("question", ""))
-    return Wanted(entry["name"], question, cells, bool(entry.get("coverage")), waits)
+    extra = next((name for name in ("coverage", "norms") if entry.get(name)), "")
+    return Wanted(entry["name"], question, cells, extra, waits)
 
 
 def _known(entry: dict[str, Any], keys: set[str], where: str) -> None:
@@ -137,7 +150,7 @@ def work(queue: Queue, store: ResultStore, runs: Path, means: Means, minutes: fl
                 break
             means.say(f"{wanted.name}: {step.cell.key}")
             try:
-                carry_out(step, store, means, ["norms", *(["coverage"] if wanted.coverage else [])])
+                carry_out(step, store, means, sorted({"norms", wanted.extra} - {""}))
                 news = True
             except KeyboardInterrupt as stop:
                 news |= _store_unfinished(step, store, means)

@@ -134,9 +134,22 @@ SWITCHES = (
 
 
 BETAS = (
-    _purin("half", "β = T / 2 (the paper's share)"),
-    Variant("sixth", "β = T / 6", "fedpurin", beta_share=1 / 6),
-    _purin("none", "β = 1 (no groups)", beta=1),
+    _purin("half", "FedPURIN, β = T / 2 (the paper's share)"),
+    Variant("sixth", "FedPURIN, β = T / 6", "fedpurin", beta_share=1 / 6),
+    _purin("none", "FedPURIN, β = 1 (no groups)", beta=1),
+    Variant("fedcac-half", "FedCAC, β = T / 2 (the paper's share)", "fedcac"),
+    Variant("fedcac-none", "FedCAC, β = 1 (no groups)", "fedcac", {"method": {"beta": 1}}),
+)
+
+SILENCE = 20  # rounds together, then everybody alone
+WORTH = (
+    Variant("fedpurin", "FedPURIN", "fedpurin"),
+    Variant("fedbn", "FedBN", "fedbn"),
+    Variant("fedbn-int8", "FedBN, int8", "fedbn", {"wire": {"values": "int8"}}),
+    Variant(
+        "fedbn-silent", f"FedBN, alone after round {SILENCE}", "fedbn", {"method": {"silent_after": SILENCE}}
+    ),
+    *(Variant(name, method_label(name), name) for name in ("fedcac", "fedavg", "fedfrugal", "separate")),
 )
 
 
@@ -164,6 +177,8 @@ RECIPES = {
         Recipe("table-controls", CONTROLS, *_CIFAR),  # does the score matter?
         Recipe("table-switches", SWITCHES, *_CIFAR),  # effect of each switch of docs/fidelity.md
         Recipe("table-beta", BETAS, *_CIFAR),  # do groups help?
+        Recipe("table-worth", WORTH, *_CIFAR),  # is FedPURIN worth its bytes?
+        Recipe("figure-worth", WORTH, *_CIFAR),
         Recipe("table-values", VALUES, *_CIFAR, (1,), lengths=FIFTEEN_OF_SIXTY),
         Recipe("table-paired", METHODS),
         Recipe("table-windows", METHODS),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedpurin.reproduce import accuracy_tables as accuracy
-from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures
+from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, summary, worth
 from fedpurin.reproduce import perturbation_report as checks
 from fedpurin.reproduce.claims import claims_table
 from fedpurin.reproduce.coverage_figures import coverage_figures
@@ -23,6 +23,7 @@ OF_A_RECIPE: dict[str, Callable[[Source, Recipe], Shown]] = {
     "table-controls": accuracy.options_table,
     "table-switches": accuracy.options_table,
     "table-beta": accuracy.options_table,
+    "table-worth": worth.worth_table,
     "table-values": accuracy.values_table,
     "table-paired": accuracy.paired_table,
     "table-windows": accuracy.windows_table,
@@ -45,6 +46,9 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "first-rounds": inventory.first_rounds,
     "findings-curves": findings.curve_findings,
     "findings-traffic": findings.traffic_findings,
+    "findings-summary": summary.summary,
+    "findings-seeds": summary.by_seed,
+    "findings-full": summary.full_pictures,
     "inventory": inventory.inventory,
 }
 
@@ -55,7 +59,7 @@ def tables(name: str, source: Source) -> Sequence[Shown]:
         return [OF_A_RECIPE[name](source, RECIPES[name])]
     if name == "check-perturbation":
         return [checks.decile_table(line) for line in checks.lines(source)]
-    if name in ("figure-traffic", "figure-coverage"):
+    if name in ("figure-traffic", "figure-worth", "figure-coverage"):
         return []
     return [OF_THE_STORE[name](source)]
 
@@ -72,6 +76,8 @@ def figures(name: str, source: Source, out: Path) -> list[Path]:
             return communication.bytes_figure(source, RECIPES[name], out)
         case "figure-traffic":
             return frontier.traffic_picture(source, out)
+        case "figure-worth":
+            return worth.worth_picture(source, RECIPES[name], out)
         case "figure-coverage":
             return [file for line in source.lines("coverage") for file in coverage_figures(line, out)]
     return []

@@ -55,6 +55,11 @@ class Record:
         """Of split, initial model and order of samples."""
         return seeds(self.line["config"])
 
+    @property
+    def is_replicate(self) -> bool:
+        """A seed of its own for split, model or order: it shows the size of noise, and is no further seed."""
+        return set(self.seeds.values()) != {self.config.run.seed}
+
     @cached_property
     def setting(self) -> Hashable:
         return setting_key(self.line["config"])
@@ -114,6 +119,11 @@ class Record:
             "groups": line["groups"] and line["groups"][:rounds],
         }
         return Record(line | shorter | {name: cut(line[name]) for name in ("clients", "bytes", "kept")})
+
+
+def finished_first(records: list[Record]) -> list[Record]:
+    """The finished ones; unfinished runs count only where there is nothing else."""
+    return [record for record in records if record.complete] or records
 
 
 class Shelf:

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedpurin.reproduce.markup import Entry, Item
 from fedpurin.reproduce.recipes import Column, Recipe, Variant
-from fedpurin.reproduce.result_store import Record, ResultStore
-from fedpurin.reproduce.scales import DATASETS, Request
+from fedpurin.reproduce.result_store import Record, ResultStore, finished_first
+from fedpurin.reproduce.scales import DATASETS, Request, option
 from fedpurin.reproduce.stats import Difference
 
 INTERVAL = (
@@ -61,10 +61,10 @@ class Source:
     request: Request
 
     def records(self, recipe: Recipe, row: Variant, column: Column) -> list[Record]:
-        """The cells of a row and column that the store has, one per seed."""
+        """The cells of a row and column of the store, one per seed; unfinished ones for want of others."""
         seeds = recipe.seeds_of(self.request)
         stored = [self.store.record(recipe.config(self.request, row, column, seed)) for seed in seeds]
-        return [record for record in stored if record is not None]
+        return finished_first([record for record in stored if record is not None])
 
     def lines(self, kind: str, datasets: Collection[str] = ()) -> list[dict[str, Any]]:
         """Lines of the store about these data sets, else about the request's; the longest runs last."""
@@ -96,7 +96,8 @@ def scale_text(source: Source, recipe: Recipe) -> str:
         column = (dataset, source.request.pick_alphas(dataset, recipe.alphas)[0])
         rows = recipe.chosen_rows(source.request)
         c = recipe.config(source.request, rows[-1], column, 1)
-        beta = recipe.beta(source.request, rows, column)
+        betas = {option(recipe.config(source.request, row, column, 1), "beta") for row in rows} - {None}
+        beta = betas.pop() if len(betas) == 1 else None  # where rows differ in it, they say so
         texts.append(
             f"{dataset_label(dataset)}: {c.model.name}, {c.run.clients} clients x {c.data.train_samples} "
             f"samples, {c.train.epochs} epochs, T = {c.run.rounds}" + (f", β = {beta}" if beta else "")
@@ -104,15 +105,31 @@ def scale_text(source: Source, recipe: Recipe) -> str:
     return "Scale: " + "; ".join(texts) + "."
 
 
-def spread(values: list[float], records: list[Record], paper: float | None = None) -> Item:
-    """Mean and deviation over seeds of a figure that each of these records gave."""
+def spread(values: list[float], records: list[Record], paper: float | None = None, most: int = 0) -> Item:
+    """Mean and deviation over seeds of a figure that each of these records gave; `most`: seeds of others."""
     if not values:
         return "-"
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     unfinished = [record for record in records if not record.complete]
     note = f"† {min(r.done for r in unfinished)} rounds" if unfinished else ""
+    if not note and len(values) < most:
+        note = f"‡ {len(values)} of {most} seeds"
     return Entry(float(np.mean(values)), deviation, paper, note)
 
 
-def gap_text(gap: Difference | None) -> str:
-    return "other clients" if gap is None else f"{gap.text()} {gap.verdict}"
+def unranked(rows: list[list[Item]]) -> list[str]:
+    """What the marks in these rows mean."""
+    marks = "".join(item.note[:1] for row in rows for item in row if isinstance(item, Entry))
+    meanings = {
+        "†": "† unfinished: best of the rounds so far, not ranked.",
+        "‡": "‡ fewer seeds than others have: other clients in the mean, not ranked.",
+    }
+    return [meaning for mark, meaning in meanings.items() if mark in marks]
+
+
+def gap_text(gap: Difference | None, *records: Record) -> str:
+    """With these records' last common round where one of them is unfinished."""
+    if gap is None:
+        return "other clients"
+    until = "" if all(record.complete for record in records) else f" (round {gap.rounds})"
+    return f"{gap.text()} {gap.verdict}{until}"

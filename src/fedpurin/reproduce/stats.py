@@ -125,6 +125,11 @@ def by_setting(records: Iterable[Record]) -> list[list[Record]]:
     return list(settings.values())
 
 
+def seeds_together(records: Iterable[Record]) -> list[list[Record]]:
+    """The same without replicates, which would give their split twice the weight of the others."""
+    return by_setting(record for record in records if not record.is_replicate)
+
+
 def replicates(record: Record, records: Sequence[Record]) -> list[tuple[str, Record]]:
     """Runs of the same setting that differ in exactly one of the three seeds, and which."""
     twins = []

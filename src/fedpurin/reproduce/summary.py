@@ -1,0 +1,180 @@
+"""The first page in sentences, from the store; what has not been run is named, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedpurin.reproduce.communication import traffic
+from fedpurin.reproduce.findings import CIFAR, PASSED, shares, sixty_rounds
+from fedpurin.reproduce.frontier import mib_in_all, mib_to
+from fedpurin.reproduce.markup import Paragraphs
+from fedpurin.reproduce.recipes import RECIPES, Variant
+from fedpurin.reproduce.result_store import Record
+from fedpurin.reproduce.scales import Request
+from fedpurin.reproduce.source import Source
+from fedpurin.reproduce.stats import LAST, Difference, noise, paired, paired_best
+from fedpurin.runs.same_setting import method_label
+
+SIXTY = Request(scale="paper", rounds=60)
+FULL = ("cifar-10", 0.1)  # the setting of the paper's table of bytes
+FULL_FIGURES = {
+    "rounds": "accuracy over 200 rounds, CIFAR-10, alpha 0.1",
+    "bytes": "MiB over 200 rounds, CIFAR-10, alpha 0.1",
+}
+
+
+def summary(source: Source) -> Paragraphs:
+    lines = [
+        _best(source),
+        _shares(source),
+        _to_level(source),
+        *_ends(source),
+        _groups(source),
+        _full(source),
+    ]
+    return Paragraphs([f"- {line}" for line in lines if line])
+
+
+def _rows(source: Source, recipe: str, request: Request) -> dict[str, tuple[Variant, list[Record]]]:
+    """The rows of a recipe at CIFAR-10, alpha 0.5, by id, with what the store has of each."""
+    here = replace(source, request=request)
+    return {row.id: (row, here.records(RECIPES[recipe], row, CIFAR)) for row in RECIPES[recipe].rows}
+
+
+def _best(source: Source) -> str:
+    """Seed 1, because that is what all of them have."""
+    rows = _rows(source, "table-accuracy", replace(SIXTY, seeds=(1,))).values()
+    finished = {row.id: (row, records[0]) for row, records in rows if records and records[0].complete}
+    best = sorted(finished.values(), key=lambda pair: -pair[1].best())
+    printed = {name: source.paper.number("accuracy", name, *CIFAR) for name in finished}
+    said = ", ".join(f"{row.label} {record.best():.2f} ({printed[row.id]:.2f})" for row, record in best)
+    where = "CIFAR-10, α = 0.5, T = 60, seed 1 (the paper: T = 200, 3 seeds)"
+    return f"**Best round**, as uploaded, in percent, {where}: {said}." if said else ""
+
+
+def _shares(source: Source) -> str:
+    said = shares(sixty_rounds(source))
+    return f"**Bytes a round.** {said}" if said else ""
+
+
+def _to_level(source: Source) -> str:
+    rows = _rows(source, "table-worth", replace(SIXTY, seeds=(1,))).values()
+    finished = {row.label: rs for row, rs in rows if rs and rs[0].complete}
+    needed = {label: mib_to(records, "trained", PASSED) for label, records in finished.items()}
+    if not needed:
+        return ""
+    never = [label for label, mib in needed.items() if mib == "never"]
+    reached = sorted((float(mib), label) for label, mib in needed.items() if mib != "never")
+    said = "; ".join(f"{label} {mib:.1f} MiB" for mib, label in reached) or "nobody"
+    text = f"**Bytes to an accuracy.** {PASSED} % after training (seed 1, both ways, per client): {said}"
+    missing = [row.label for row, _ in rows if row.label not in needed]
+    text += f"; never: {' / '.join(never)}" if never else ""
+    return text + (f"; not run to the end: {' / '.join(missing)}." if missing else ".")
+
+
+def by_seed(source: Source) -> Paragraphs:
+    """FedFrugal and its rivals seed by seed, and the paired differences where they share seeds."""
+    rows = _rows(source, "table-worth", SIXTY)
+    lines = []
+    for row, records in rows.values():
+        seeds = [_of_one_seed(record) for record in records if record.complete]
+        if seeds:
+            lines.append(f"- {row.label}. {'; '.join(seeds)}.")
+    _, ours = rows["fedfrugal"]
+    for row, theirs in (rows["fedpurin"], rows["fedbn"]):
+        gap = paired(ours, theirs, "trained")
+        if gap is not None:
+            lines.append(f"- FedFrugal − {row.label}, last ten rounds, {_seeds(gap)}: {_said(gap)}.")
+    return Paragraphs(lines or ["- nothing measured yet"])
+
+
+def _of_one_seed(record: Record) -> str:
+    mib, end = mib_to([record], "trained", PASSED), record.mean("trained", slice(-LAST, None))
+    passed = f"{PASSED} % {'never' if mib == 'never' else f'with {mib} MiB'}"
+    seed, total = record.config.run.seed, mib_in_all([record])
+    return f"seed {seed}: {passed}, {end:.2f} % at the end, {total:.1f} MiB in all"
+
+
+def _seeds(gap: Difference) -> str:
+    return f"{gap.seeds} seed{'s' if gap.seeds > 1 else ''}"
+
+
+def _ends(source: Source) -> list[str]:
+    """FedPURIN beside the two that the paper names, at the end and at each one's best."""
+    rows = _rows(source, "table-accuracy", SIXTY)
+    _, ours = rows["fedpurin"]
+    lines = []
+    for row, theirs in (rows["fedbn"], rows["fedcac"]):
+        trained, sent = (paired(ours, theirs, moment) for moment in ("trained", "upload"))
+        best = paired_best(ours, theirs, "trained")
+        if trained is not None:
+            lines.append(
+                f"**FedPURIN − {row.label}**, points up to round {trained.rounds}, {_seeds(trained)}. Last "
+                f"ten rounds: {_said(trained)} after training, {_said(sent)} as uploaded. Each one's best "
+                f"ten rounds: {_said(best)} after training."
+            )
+    twins = [twin for record in ours for twin in noise(record, source.store.records())]
+    said = "; ".join(f"another {what} {gap.text()}" for what, gap in twins)
+    return (
+        [*lines, f"**Size of noise.** FedPURIN with {said} (last ten rounds, after training)."]
+        if said
+        else lines
+    )
+
+
+def _said(gap: Difference | None) -> str:
+    return f"{gap.text()} ({gap.verdict})" if gap else "-"
+
+
+def _groups(source: Source) -> str:
+    rows = _rows(source, "table-beta", replace(SIXTY, seeds=(1,)))
+    bases = {row.method: rs for row, rs in reversed(rows.values())}  # the first of each method
+    said, missing = [], []
+    for row, records in rows.values():
+        base = bases[row.method]
+        if records is base:
+            continue
+        if not records or not records[0].complete:
+            missing.append(f"{row.label}{_so_far(records)}")
+            continue
+        said.append(f"{row.label}: {_said(paired(records, base, 'trained'))}")
+    beside = "beside the same method with β = T / 2 (last ten rounds after training, seed 1)"
+    text = f"**Groups**, {beside}. {'; '.join(said)}."
+    waits = f"{'Not' if said else '**Groups.** Not'} run to the end: {'; '.join(missing)}."
+    return " ".join([*([text] if said else []), *([waits] if missing else [])])
+
+
+def _so_far(records: Sequence[Record]) -> str:
+    return f" ({records[0].done} rounds so far)" if records else ""
+
+
+def full_length(source: Source) -> list[Record]:
+    """FedPURIN on CIFAR-10, alpha 0.1, at the paper's length."""
+    here, recipe = replace(source, request=Request(scale="paper")), RECIPES["table-accuracy"]
+    return here.records(recipe, recipe.row("fedpurin"), FULL)
+
+
+def _full(source: Source) -> str:
+    records, name = full_length(source), "**The paper's full length** (CIFAR-10, α = 0.1, T = 200)"
+    if not records or not records[0].complete:
+        return f"{name}: FedPURIN is not run to the end{_so_far(records)}."
+    best = sum(record.best() for record in records) / len(records)
+    ours, printed = traffic(records), source.paper.traffic(*FULL, "fedpurin") or []
+    pairs = [f"{a:.2f} ({b:.2f})" for a, b in zip(ours, printed, strict=True) if a is not None]
+    seeds = ", ".join(str(record.config.run.seed) for record in records)
+    return (
+        f"{name}, seed {seeds}; in brackets the paper, three seeds: {method_label('fedpurin')} {best:.2f} % "
+        f"({source.paper.number('accuracy', 'fedpurin', *FULL):.2f}); MiB up until and after β "
+        f"{pairs[0]} and {pairs[1]}, down {pairs[2]} and {pairs[3]}."
+    )
+
+
+def full_pictures(source: Source) -> Paragraphs:
+    """The pictures of the full length, once there is something to draw; the queue draws them."""
+    if not full_length(source):
+        return Paragraphs(["- nothing to draw yet"])
+    column = f"{FULL[0]}-a{FULL[1]:g}"
+    return Paragraphs(
+        [f"- ![{text}](figures/{kind}-paper-{column}.png)" for kind, text in FULL_FIGURES.items()]
+    )
