@@ -59,18 +59,19 @@ def _support_moves(source: Source) -> Claim:
         f"{record.done} (seed {numbers})"
     )
     long_enough = record.done - (record.beta or 0) >= ENOUGH and trains_as_published(record.config)
-    seeds = {r.config.run.seed for r in same}
-    needs = _missing_seeds(seeds) if long_enough else "a longer run of the paper's setting"
+    needs = "a longer run of the paper's setting"
+    if long_enough:
+        needs = _missing({r.config.run.seed for r in same}, min(r.done for r in same), "runs of")
     c = record.config
     scale = f"{column_label(record.column)}, {c.model.name}, T = {c.run.rounds}"
     return Claim(text, needs, figure, scale, all(after < before for before, after in moves))
 
 
-def _weight(r: Record, seeds: int) -> tuple[bool, int, int, int, float]:
-    """Long after beta, large, of many seeds, long; at equal length the beta nearest to the paper's share."""
+def _weight(r: Record, seeds: int) -> tuple[bool, int, bool, int, int, float]:
+    """Long after beta, large, long enough, of many seeds, long; at equal length the beta nearest to the paper's share."""
     beta = r.beta or 0
     nearness = -abs(beta / r.config.run.rounds - 0.5)
-    return (r.done - beta >= ENOUGH, r.line["parameters"], seeds, r.done, nearness)
+    return (r.done - beta >= ENOUGH, r.line["parameters"], r.done >= LONG, seeds, r.done, nearness)
 
 
 def _outside(record: Record) -> tuple[float, float]:
@@ -86,6 +87,12 @@ def _standard(record: Record) -> bool:
 
 def _missing_seeds(seeds: set[int]) -> str:
     return f"{n} more seed{'s' if n > 1 else ''}" if (n := SEEDS - len(seeds)) > 0 else ""
+
+
+def _missing(seeds: set[int], rounds: int, what: str) -> str:
+    """Seeds, and rounds."""
+    parts = [_missing_seeds(seeds), f"{what} {LONG} rounds or more" if rounds < LONG else ""]
+    return " and ".join(part for part in parts if part)
 
 
 # Counts
@@ -110,10 +117,8 @@ def _needs(lines: Sequence[dict[str, Any]]) -> str:
     """Three seeds of the paper's setting, over enough rounds: agreement and "never" change with them."""
     if not trains_as_published(config_of(lines[0]["config"])):
         return "counts of the paper's setting"
-    short = min(line["rounds"] for line in lines) < LONG
-    parts = [_missing_seeds({line["config"]["run"]["seed"] for line in lines})]
-    parts += [f"counts over {LONG} rounds or more"] if short else []
-    return " and ".join(part for part in parts if part)
+    seeds = {line["config"]["run"]["seed"] for line in lines}
+    return _missing(seeds, min(line["rounds"] for line in lines), "counts over")
 
 
 def _counted(line: dict[str, Any]) -> str:
