@@ -329,6 +329,20 @@ def test_logs_are_kept_when_no_checkpoint_is_left(three_rounds: RunDirectory) ->
     assert "metrics.jsonl is kept as" in three_rounds.warnings[3]
 
 
+@pytest.mark.parametrize("line", ['{"round": NaN}', '{"round": Infinity}', "[]", "nonsense"])
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_logs_that_cannot_be_read_are_kept_too(
+    three_rounds: RunDirectory, line: str, checkpoints: bool
+) -> None:
+    """Found by hand: the first two ended in a traceback, the others in a run that could not go on."""
+    (three_rounds.path / "metrics.jsonl").write_text(line + "\n{}\n")
+    if not checkpoints:
+        shutil.rmtree(three_rounds.path / "checkpoints")
+    assert three_rounds.rewind() == (0, {})
+    assert any("begins anew; metrics.jsonl is kept as" in text for text in three_rounds.warnings)
+    assert (three_rounds.path / "metrics.jsonl.bak").read_text() == line + "\n{}\n"
+
+
 def test_logs_kept_before_are_not_overwritten(three_rounds: RunDirectory) -> None:
     (three_rounds.path / "metrics.jsonl.bak").write_text("of an earlier accident")
     shutil.rmtree(three_rounds.path / "checkpoints")
