@@ -6,8 +6,10 @@ tears what is written or forgets what was not synced.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -112,9 +114,18 @@ def check_writable(path: Path) -> None:
                     folder.rmdir()
 
 
+def regular(path: Path) -> Path:
+    """The path of something in a run directory that is to be read or written to; raises OSError where it is
+    a pipe, which would be waited for without end, or a device, which has no end."""
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a folder is refused by whoever opens it
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path
+
+
 def append(path: Path, data: bytes) -> None:
     """Add to the end of a file, for good."""
-    disk.append(path, data)
+    disk.append(regular(path) if path.exists() else path, data)
     disk.sync(path)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ModelError, RunError
 from fedpurin.files import write_atomic, write_with
 from fedpurin.job import Job
+from fedpurin.result import load_result
 from fedpurin.runs import checkpoints as runs_checkpoints
 from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest
+from fedpurin.runs.ledger import Ledger
+from fedpurin.runs.run import load_run
 from fedpurin.train import evaluate
 from tiny import tiny_config, tiny_job
 
@@ -225,6 +230,57 @@ def test_the_checkpoint_a_run_went_back_to_stays_until_there_is_a_newer_one(
     directory.checkpoint(3, {"part": {"x": torch.tensor([30])}})
     assert directory.rewind() == (3, {"part": {"x": torch.tensor([30])}})
     directory.close()
+
+
+# Pipes
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """What waits without end fails after ten seconds instead."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError("waits for a pipe")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+IN_A_RUN = [
+    *("config.toml", "metrics.jsonl", "ledger.jsonl", "layout.json", "clients.json", "environment.json"),
+    *("result.json", "coverage.safetensors", "models/client-0001.safetensors"),
+    *("checkpoints/round-00003/checkpoint.json", "checkpoints/round-00003/server.safetensors"),
+    *("checkpoints/round-00002/server.safetensors", "checkpoints/clients.rows"),
+]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("name", IN_A_RUN)
+def test_nobody_waits_for_a_pipe(
+    finished: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the place of any file. Who does not need the file may go on without it."""
+    monkeypatch.setattr(simulate, "make_transport", InlineWorkers)
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    for read in (load_run, Ledger.load, lambda path: load_run(path).coverage(), _models, _resume_again):
+        with contextlib.suppress(RunError):
+            read(path)
+
+
+def _models(path: Path) -> None:
+    load_result(path).client(1).state_dict()
+
+
+def _resume_again(path: Path) -> None:
+    if (path / "result.json").is_file():
+        (path / "result.json").unlink()
+    simulate.resume_run(path)
 
 
 # Going back

@@ -99,7 +99,7 @@ def _put_away(old: Path) -> None:
 
 def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     """Raises one of DAMAGED where something is not as it was written."""
-    about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
+    about = json.loads(files.regular(folder / "checkpoint.json").read_text("utf-8"))
     if folder.name != f"round-{int(about['round']):05d}":
         raise ValueError(f"it says that it is of round {about['round']}")
     if strange := set(about) - ABOUT:
@@ -129,7 +129,7 @@ def read_indices(folder: Path) -> Tensors:
     found: Tensors = {}
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            with safe_open(file, framework="pt") as content:
+            with safe_open(files.regular(file), framework="pt") as content:
                 names = [name for name in content.keys() if name.endswith(INDEX)]  # noqa: SIM118 - no mapping
                 found |= {name: content.get_tensor(name) for name in names}
         except (SafetensorError, OSError):
@@ -151,7 +151,7 @@ def write_tensors(tensors: Tensors, file: Path) -> None:
 def _checksum(file: Path, length: int | None = None) -> int:
     """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
     crc, left = 0, file.stat().st_size if length is None else length
-    with file.open("rb") as content:
+    with files.regular(file).open("rb") as content:
         while piece := content.read(min(2**20, left)):
             crc, left = zlib.crc32(piece, crc), left - len(piece)
     return crc

@@ -103,7 +103,7 @@ class RunDirectory:
 
     def _check(self, name: str, now: dict[str, Any], what: str) -> None:
         try:
-            then = json.loads((self.path / name).read_text())
+            then = json.loads(files.regular(self.path / name).read_text())
         except (OSError, ValueError, RecursionError):
             raise RunError(
                 f"{self.path / name} is missing or damaged; start anew with fedpurin run"
@@ -258,7 +258,8 @@ class RunDirectory:
         missing = [client for client in range(clients) if client not in digests]
         summary = load_run(self.path).summary
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
-        result = {**summary, "digest": digest, "missing_clients": missing}
+        checksum = {"ledger_checksum": self._logs["ledger.jsonl"].crc}
+        result = {**summary, "digest": digest, "missing_clients": missing, **checksum}
         with self._writing():
             files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))
         return result
