@@ -75,7 +75,9 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place."""
+    """Let `write` fill a temporary file beside `path`, then put it in place of a file, never of a device."""
+    if path.exists():
+        regular(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         disk.fill(temporary, write)
@@ -104,6 +106,8 @@ def check_writable(path: Path) -> None:
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(0, "it is a folder")
+        if path.exists():
+            regular(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path.parent):

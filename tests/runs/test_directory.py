@@ -23,7 +23,7 @@ from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.engines import simulate
 from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ModelError, RunError
-from fedpurin.files import write_atomic, write_with
+from fedpurin.files import check_writable, write_atomic, write_with
 from fedpurin.job import Job
 from fedpurin.result import load_result
 from fedpurin.runs import checkpoints as runs_checkpoints
@@ -171,6 +171,17 @@ def test_names_of_new_directories_say_what_they_hold(tmp_path: Path) -> None:
 
 
 # Files
+
+
+def test_a_file_never_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+    """Found by hand: a report to /dev/full, by root, left a file there."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunError, match="pipe cannot be written: it is a pipe or a device"):
+        check_writable(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is a pipe"):
+        write_atomic(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

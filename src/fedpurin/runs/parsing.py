@@ -61,7 +61,7 @@ def read_toml(file: Path, shape: Any = None) -> dict[str, Any]:
         table = tomllib.loads(regular(file).read_text("utf-8"))
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     return check(file, table, shape)
 
