@@ -203,7 +203,7 @@ def test_another_model_or_other_clients_are_not_continued_with(stopped: tuple[Pa
 
 
 CHANGED = [
-    ("rounds = 4", "rounds = 3", "run.rounds was 4, is 3"),
+    ("rounds = 4", "rounds = 2", "beyond the 2 rounds of"),
     ("order_seed = -1", "order_seed = 5", "run.order_seed was its default, is 5"),
     ("lr = ", "lr = 1", "train.lr was"),
     ("beta = 2", "beta = 3", "method.beta was 2, is 3"),
@@ -227,6 +227,16 @@ def test_a_changed_setting_is_not_continued_with(
     assert sound == {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     resume_run(path)
     assert_same_runs(whole, path)
+
+
+def test_a_run_may_get_more_rounds_than_it_was_begun_with(stopped: tuple[Path, Path]) -> None:
+    """It ends as one that was planned so."""
+    _, path = stopped
+    text = (path / "config.toml").read_text().replace("rounds = 4", "rounds = 5")
+    (path / "config.toml").write_text(text)
+    resume_run(path)
+    run(Config.from_text(text), path.parent / "planned")
+    assert_same_runs(path.parent / "planned", path)
 
 
 def test_what_changes_no_number_may_change(stopped: tuple[Path, Path]) -> None:

@@ -42,6 +42,7 @@ from fedpurin.runs.same_setting import changes, setting_of, unusual
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
 """What is there before config.toml makes it a run."""
+MAY_CHANGE = ("data.split_file", "run.rounds")
 
 
 class RunDirectory:
@@ -207,11 +208,17 @@ class RunDirectory:
     @cached_property
     def _setting(self) -> dict[str, Any]:
         """What decides the run's numbers, as JSON holds it. A split file may move: clients.json knows what
-        was in it."""
+        was in it. There may be more rounds than planned: they decide nothing but where a run ends."""
         table: dict[str, Any] = json.loads(json.dumps(unusual(self.config().as_dict())))
-        return {name: value for name, value in table.items() if name != "data.split_file"}
+        return {name: value for name, value in table.items() if name not in MAY_CHANGE}
 
     def _check_setting(self, folder: Path, made: Checkpoint) -> None:
+        planned = self.config().run.rounds
+        if made.round > planned:
+            raise RunError(
+                f"the checkpoint {folder} is beyond the {planned} rounds of {self.path}/config.toml; nothing "
+                f"was changed; set run.rounds to {made.round} or more, or start anew with fedpurin run"
+            )
         if made.setting is not None and (said := changes(made.setting, self._setting)):
             raise RunError(
                 f"the checkpoint {folder} was made with other settings than {self.path}/config.toml has "
