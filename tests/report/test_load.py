@@ -15,6 +15,7 @@ import pytest
 from make_run import Spec, make_run
 
 from fedpurin.errors import RunError
+from fedpurin.result import load_result
 from fedpurin.runs.run import MOMENTS, find_runs, load_run
 
 
@@ -99,6 +100,8 @@ def test_a_result_that_does_not_follow_from_what_is_beside_it_is_refused(
     assert (path / name).read_text() != text
     with pytest.raises(RunError, match=r"is damaged: .*; restore (it|them), or run again"):
         load_run(path)
+    with pytest.raises(RunError, match="is damaged"):
+        load_result(path)
 
 
 @pytest.mark.parametrize("method", ["separate", "fedavg", "fedpurin"])

@@ -24,7 +24,7 @@ from fedpurin.runs.same_setting import method_label
 
 __all__ = [
     "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
-    "find_runs", "is_run", "load_run", "one_run", "row_means", "summarise",
+    "check_result", "find_runs", "is_run", "load_run", "one_run", "row_means", "summarise",
 ]  # fmt: skip
 RESULT_KEYS = (
     "method", "dataset", "alpha", "seed", "rounds", "clients", "accuracy", "mib_per_client_round",
@@ -241,11 +241,11 @@ def summarise(accuracy_tn: Floats) -> dict[str, Any]:
 def load_run(path: Path | str) -> Run:
     """Read a run directory, finished or not. Raises RunError for anything that is not one."""
     run = Run(**read_run(Path(path)))
-    _check_result(run)
+    check_result(run)
     return run
 
 
-def _check_result(run: Run) -> None:
+def check_result(run: Run) -> None:
     """A result that does not follow from what is beside it is another run's, or a log is not whole."""
     if run.result is None:
         return
