@@ -243,7 +243,16 @@ def _tar(members: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-SHORT = "[run]\nclients = 2\nrounds = 2\n[method]\nbeta = 1\n"
+SHORT = """[run]
+clients = 2
+rounds = 2
+seed = 1
+[data]
+dataset = "fashion-mnist-mini"
+alpha = 0.1
+[method]
+beta = 1
+"""
 
 
 def run_cases(folder: Path) -> list[Case]:

@@ -146,13 +146,24 @@ def test_unknown_sections_and_keys_list_the_known_ones() -> None:
         Config().updated({"run": 3})  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize("text", ["run = 3", "[run]\nclient = 3", "[run]\nclients = -1", "[run", "x = nan"])
+HUGE = [f"[run]\nrounds = {5000 * '9'}", f"[train]\nlr = {400 * '9'}", "[run]\nclients = 1000000000"]
+NUL = '[data]\ndir = "a\\u0000b"'
+
+
+@pytest.mark.parametrize(
+    "text", ["run = 3", "[run]\nclient = 3", "[run]\nclients = -1", "[run", "x = nan", *HUGE, NUL]
+)
 def test_a_bad_file_ends_in_one_line(text: str, tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         Config.from_toml(file)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_as_windows_saves_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_bytes(b"\xef\xbb\xbf[run]\r\nrounds = 3\r\n")
+    assert Config.from_toml(tmp_path / "c.toml").run.rounds == 3
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe binary"])

@@ -33,7 +33,7 @@ PYTHON = "python"
 def parse(text: str, origin: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # ValueError: also a number of 5,000 digits
         raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
 
 
@@ -113,7 +113,7 @@ class Config:
     def read_table(path: Path) -> dict[str, Any]:
         """The sections of a file as they stand there."""
         try:
-            return parse(Path(path).read_text(encoding="utf-8"), str(path))
+            return parse(Path(path).read_text(encoding="utf-8-sig"), str(path))  # as Windows saves it
         except (OSError, UnicodeDecodeError) as problem:
             raise ConfigError(f"cannot read the configuration {path}: {problem}") from problem
 

@@ -6,8 +6,10 @@ tears what is written or forgets what was not synced.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,7 +75,9 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place."""
+    """Let `write` fill a temporary file beside `path`, then put it in place of a file, never of a device."""
+    if path.exists():
+        regular(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         disk.fill(temporary, write)
@@ -102,6 +106,8 @@ def check_writable(path: Path) -> None:
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(0, "it is a folder")
+        if path.exists():
+            regular(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path.parent):
@@ -112,9 +118,18 @@ def check_writable(path: Path) -> None:
                     folder.rmdir()
 
 
+def regular(path: Path) -> Path:
+    """The path of something in a run directory that is to be read or written to; raises OSError where it is
+    a pipe, which would be waited for without end, or a device, which has no end."""
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a folder is refused by whoever opens it
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path
+
+
 def append(path: Path, data: bytes) -> None:
     """Add to the end of a file, for good."""
-    disk.append(path, data)
+    disk.append(regular(path) if path.exists() else path, data)
     disk.sync(path)
 
 

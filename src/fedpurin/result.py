@@ -19,7 +19,7 @@ from fedpurin.errors import MissingExtraError, ModelError, ObjectsError, RunErro
 from fedpurin.given import Given, Model
 from fedpurin.job import Job
 from fedpurin.runs.reading import MOMENTS, read_run
-from fedpurin.runs.run import Floats, Run
+from fedpurin.runs.run import Floats, Run, check_result
 from fedpurin.task import metric_text
 
 
@@ -208,7 +208,9 @@ class Comparison(Results, Sequence[RunResult]):
 
 def load_result(path: Path | str, given: Given | None = None) -> RunResult:
     """Read a run directory, finished or not. Raises RunError for anything that is not one."""
-    return RunResult(**read_run(Path(path)), given=given)
+    result = RunResult(**read_run(Path(path)), given=given)
+    check_result(result)
+    return result
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:

@@ -84,11 +84,13 @@ def convert(name: str, value: Any, hint: Any) -> Any:
             items = value.strip("[]").split(",") if isinstance(value, str) else value
             member = get_args(hint)[0]
             return tuple(member(str(item).strip()) for item in items if str(item).strip())
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
         raise ConfigError(f"{name} must be {kinds.get(hint, 'a list')}, not {value!r}") from None
     if not isinstance(value, str):
         raise ConfigError(f"{name} must be text, not {value!r}")
+    if "\0" in value:
+        raise ConfigError(f"{name} = {value!r} has a NUL in it, which no name or path can have; take it out")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -246,3 +247,12 @@ def test_an_unknown_command_lists_the_known_ones(fedpurin: Command) -> None:
     line = fedpurin.refuse("runn")
     assert "'runn'" in line
     assert "compare" in line
+
+
+def test_an_output_that_is_full_ends_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fedpurin", "methods"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "fedpurin: error: the output cannot be written: No space left on device\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tarfile
 import tracemalloc
 from pathlib import Path
@@ -63,6 +64,7 @@ BROKEN = {
         "not a sound gzip file|holds 15 bytes, expected",
     ),
     "a directory": (lambda tiny, path: (path.unlink(), path.mkdir()), "cannot be read"),
+    "a pipe": (lambda tiny, path: (path.unlink(), os.mkfifo(path)), "it is a pipe or a device"),
 }
 
 

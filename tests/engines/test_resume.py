@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -199,6 +200,74 @@ def test_another_model_or_other_clients_are_not_continued_with(stopped: tuple[Pa
     (path / "config.toml").write_text(text)
     resume_run(path)
     assert_same_runs(whole, path)
+
+
+CHANGED = [
+    ("rounds = 4", "rounds = 2", "beyond the 2 rounds of"),
+    ("order_seed = -1", "order_seed = 5", "run.order_seed was its default, is 5"),
+    ("lr = ", "lr = 1", "train.lr was"),
+    ("beta = 2", "beta = 3", "method.beta was 2, is 3"),
+    ('values = "auto"', 'values = "int8"', "wire.values was its default, is int8"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), CHANGED)
+def test_a_changed_setting_is_not_continued_with(
+    stopped: tuple[Path, Path], old: str, new: str, said: str
+) -> None:
+    """Such a run would be neither the one that was begun nor the one that is asked for."""
+    whole, path = stopped
+    text = (path / "config.toml").read_text()
+    assert old in text
+    sound = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    (path / "config.toml").write_text(text.replace(old, new))
+    with pytest.raises(RunError, match=re.escape(said)):
+        resume_run(path)
+    (path / "config.toml").write_bytes(sound[path / "config.toml"])
+    assert sound == {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    resume_run(path)
+    assert_same_runs(whole, path)
+
+
+def test_a_run_may_get_more_rounds_than_it_was_begun_with(stopped: tuple[Path, Path]) -> None:
+    """It ends as one that was planned so."""
+    _, path = stopped
+    text = (path / "config.toml").read_text().replace("rounds = 4", "rounds = 5")
+    (path / "config.toml").write_text(text)
+    resume_run(path)
+    run(Config.from_text(text), path.parent / "planned")
+    assert_same_runs(path.parent / "planned", path)
+
+
+def test_what_changes_no_number_may_change(stopped: tuple[Path, Path]) -> None:
+    """Where and how fast it runs, and where a split file lies."""
+    whole, path = stopped
+    config = Config.from_toml(path / "config.toml")
+    moved = path.parent / "moved.json"
+    shutil.copy(config.data.split_file, moved)
+    table = {"run": {"checkpoint_every": 2, "workers": 1}, "data": {"split_file": str(moved)}}
+    (path / "config.toml").write_text(config.updated(table).to_toml())
+    resume_run(path)
+    assert_same_runs(whole, path)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedpurin"])
+def test_checkpoints_and_logs_of_another_run_are_not_continued_with(
+    stopped: tuple[Path, Path], method: str
+) -> None:
+    """All of them sound, and of one piece: only what they were made with gives them away."""
+    _, path = stopped
+    config = tiny_config(method, path.parent, run__rounds=4, run__order_seed=9)
+    other = path.parent / "other"
+    run_until(config, other, 4, after_client=2)
+    shutil.rmtree(path / "checkpoints")
+    shutil.copytree(other / "checkpoints", path / "checkpoints")
+    for log in ("metrics.jsonl", "ledger.jsonl"):
+        shutil.copy(other / log, path / log)
+    before = (path / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match=r"other settings .*run\.order_seed was 9"):
+        resume_run(path)
+    assert (path / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_run_stopped_before_its_result_was_written_writes_it(stopped: tuple[Path, Path]) -> None:

@@ -82,6 +82,7 @@ def bare(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     for part in [line[m] for line in lines for m in ("trained", "upload", "merged") if m in line]:
         part["accuracy"] = part["loss"] = [None] * len(part["accuracy"])
     (runs["unmeasured"] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (runs["unmeasured"] / "result.json").unlink()  # of before
     people = json.loads((runs["without classes"] / "clients.json").read_text())
     (runs["without classes"] / "clients.json").write_text(json.dumps({"classes": people["classes"]}))
     return runs

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from make_run import Spec, make_run
 
 from fedpurin.errors import RunError
+from fedpurin.result import load_result
 from fedpurin.runs.run import MOMENTS, find_runs, load_run
 
 
@@ -57,7 +61,47 @@ def test_a_value_that_was_not_shared_is_nan(comparison: Path, tmp_path: Path) ->
     lines = lines_of(path / "metrics.jsonl")
     lines[0]["trained"]["accuracy"][2] = None
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (path / "result.json").unlink()  # of before
     assert np.isnan(load_run(path).accuracy("trained")[0, 2])
+
+
+def _twice(text: str) -> str:
+    return "".join(2 * line for line in text.splitlines(keepends=True))
+
+
+def _without_second(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:1] + lines[2:])
+
+
+SPOILT = {
+    "ledger.jsonl": (_twice, _without_second, lambda _: ""),
+    "metrics.jsonl": (
+        _without_second,
+        lambda _: "",
+        lambda text: text.replace('"accuracy": [0.', '"accuracy": [1.'),
+    ),
+    "config.toml": (lambda text: re.sub("(?m)^seed = .*", "seed = 99", text),),
+    "result.json": (lambda text: re.sub('"seed": [0-9]*', '"seed": 99', text),),
+}
+
+
+@pytest.mark.parametrize(("name", "spoil"), [(n, s) for n, many in SPOILT.items() for s in many])
+def test_a_result_that_does_not_follow_from_what_is_beside_it_is_refused(
+    comparison: Path, tmp_path: Path, name: str, spoil: Callable[[str], str]
+) -> None:
+    """Whole lines that are lost, won or changed, and files of other runs, are all sound by themselves."""
+    path = copy(comparison / "fedavg", tmp_path / "run")
+    text = (path / name).read_text()
+    result = json.loads((path / "result.json").read_text())
+    crc = zlib.crc32((path / "ledger.jsonl").read_bytes())
+    (path / "result.json").write_text(json.dumps(result | {"ledger_checksum": crc}))
+    (path / name).write_text(spoil((path / name).read_text()))
+    assert (path / name).read_text() != text
+    with pytest.raises(RunError, match=r"is damaged: .*; restore (it|them), or run again"):
+        load_run(path)
+    with pytest.raises(RunError, match="is damaged"):
+        load_result(path)
 
 
 @pytest.mark.parametrize("method", ["separate", "fedavg", "fedpurin"])

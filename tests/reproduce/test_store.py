@@ -69,6 +69,15 @@ def test_a_torn_last_line_is_cut_off_by_the_next_one(tmp_path: Path) -> None:
     assert len(ResultStore(tmp_path).records()) == 2
 
 
+@pytest.mark.parametrize("line", ["{}", '{"config": 3}', '{"config": {"run": []}}', "[]", "nonsense"])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(f"{line}\n{line}\n")
+    with pytest.raises(RunError, match=r"runs\.jsonl"):
+        ResultStore(tmp_path).records()
+    assert file.read_text() == f"{line}\n{line}\n"
+
+
 def test_a_line_written_before_a_setting_existed_is_still_found(tmp_path: Path) -> None:
     line = make_line(Config())
     del line["config"]["wire"]["feedback"]

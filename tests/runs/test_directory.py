@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +23,13 @@ from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.engines import simulate
 from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ModelError, RunError
-from fedpurin.files import write_atomic, write_with
+from fedpurin.files import check_writable, write_atomic, write_with
 from fedpurin.job import Job
+from fedpurin.result import load_result
 from fedpurin.runs import checkpoints as runs_checkpoints
 from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest
+from fedpurin.runs.ledger import Ledger
+from fedpurin.runs.run import load_run
 from fedpurin.train import evaluate
 from tiny import tiny_config, tiny_job
 
@@ -168,6 +173,17 @@ def test_names_of_new_directories_say_what_they_hold(tmp_path: Path) -> None:
 # Files
 
 
+def test_a_file_never_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+    """Found by hand: a report to /dev/full, by root, left a file there."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunError, match="pipe cannot be written: it is a pipe or a device"):
+        check_writable(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is a pipe"):
+        write_atomic(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "f"
     write_atomic(file, "old")
@@ -225,6 +241,57 @@ def test_the_checkpoint_a_run_went_back_to_stays_until_there_is_a_newer_one(
     directory.checkpoint(3, {"part": {"x": torch.tensor([30])}})
     assert directory.rewind() == (3, {"part": {"x": torch.tensor([30])}})
     directory.close()
+
+
+# Pipes
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """What waits without end fails after ten seconds instead."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError("waits for a pipe")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+IN_A_RUN = [
+    *("config.toml", "metrics.jsonl", "ledger.jsonl", "layout.json", "clients.json", "environment.json"),
+    *("result.json", "coverage.safetensors", "models/client-0001.safetensors"),
+    *("checkpoints/round-00003/checkpoint.json", "checkpoints/round-00003/server.safetensors"),
+    *("checkpoints/round-00002/server.safetensors", "checkpoints/clients.rows"),
+]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("name", IN_A_RUN)
+def test_nobody_waits_for_a_pipe(
+    finished: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the place of any file. Who does not need the file may go on without it."""
+    monkeypatch.setattr(simulate, "make_transport", InlineWorkers)
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    for read in (load_run, Ledger.load, lambda path: load_run(path).coverage(), _models, _resume_again):
+        with contextlib.suppress(RunError):
+            read(path)
+
+
+def _models(path: Path) -> None:
+    load_result(path).client(1).state_dict()
+
+
+def _resume_again(path: Path) -> None:
+    if (path / "result.json").is_file():
+        (path / "result.json").unlink()
+    simulate.resume_run(path)
 
 
 # Going back
@@ -327,6 +394,20 @@ def test_logs_are_kept_when_no_checkpoint_is_left(three_rounds: RunDirectory) ->
     kept = [(three_rounds.path / f"{log}.bak").read_text().splitlines() for log in LOGS]
     assert kept == before
     assert "metrics.jsonl is kept as" in three_rounds.warnings[3]
+
+
+@pytest.mark.parametrize("line", ['{"round": NaN}', '{"round": Infinity}', "[]", "nonsense"])
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_logs_that_cannot_be_read_are_kept_too(
+    three_rounds: RunDirectory, line: str, checkpoints: bool
+) -> None:
+    """Found by hand: the first two ended in a traceback, the others in a run that could not go on."""
+    (three_rounds.path / "metrics.jsonl").write_text(line + "\n{}\n")
+    if not checkpoints:
+        shutil.rmtree(three_rounds.path / "checkpoints")
+    assert three_rounds.rewind() == (0, {})
+    assert any("begins anew; metrics.jsonl is kept as" in text for text in three_rounds.warnings)
+    assert (three_rounds.path / "metrics.jsonl.bak").read_text() == line + "\n{}\n"
 
 
 def test_logs_kept_before_are_not_overwritten(three_rounds: RunDirectory) -> None:

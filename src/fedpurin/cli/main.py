@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:  # a full disk, a folder that is read-only or gone
+        if problem.filename is None and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left cannot go there
+            print(f"fedpurin: error: the output cannot be written: {problem.strerror}", file=sys.stderr)
+            return 1
         if problem.filename is None:
             raise  # it says nothing to a user
         print(f"fedpurin: error: {problem.filename}: {problem.strerror}", file=sys.stderr)

@@ -20,6 +20,7 @@ import platformdirs
 
 from fedpurin.data.catalog import SOURCES, DatasetSpec, FileSpec
 from fedpurin.errors import DataError
+from fedpurin.files import regular
 
 ENVIRONMENT = "FEDPURIN_DATA"
 TAR_SLACK = 1 << 20  # headers, padding and the small text files of an archive
@@ -110,6 +111,7 @@ def read_file(source: DatasetSpec, spec: FileSpec, path: Path) -> bytes:
     """One file, decompressed if its name ends in .gz; of the expected size and checksum, or an error."""
     expected = source.size(spec)
     try:
+        regular(path)
         with gzip.open(path) if spec.name.endswith(".gz") else path.open("rb") as file:
             raw = file.read(expected + 1)
     except FileNotFoundError:
@@ -169,7 +171,7 @@ def read_archive(source: DatasetSpec, archive: Path) -> Iterator[tuple[FileSpec,
     # tarfile reads in blocks of 10 KiB, also past the end mark
     limit = sum(source.size(spec) for spec in source.files) + TAR_SLACK
     try:
-        with gzip.open(archive) as stream:
+        with gzip.open(regular(archive)) as stream:
             bounded = _Bounded(stream, limit, archive, source.remedy)
             with tarfile.open(fileobj=bounded, mode="r|") as tar:  # type: ignore[call-overload]
                 for member in tar:

@@ -198,7 +198,7 @@ def _read_toml(path: Path, what: str, needed: tuple[str, ...]) -> dict[str, Any]
         raise ConfigError(
             f"{path.parent} is not {what} ({path.name} is missing); `fedpurin federation keys` writes one"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged ({error}): restore it from your backup") from None
     for key in needed:
         if key not in table:

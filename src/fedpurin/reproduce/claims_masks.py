@@ -68,7 +68,7 @@ def _support_moves(source: Source) -> Claim:
 
 
 def _weight(r: Record, seeds: int) -> tuple[bool, int, bool, int, int, float]:
-    """Long after beta, large, long enough, of many seeds, long; then the beta nearest to the paper's share."""
+    """Long after beta, large, long enough, of many seeds, long; then: beta near the paper's share."""
     beta = r.beta or 0
     nearness = -abs(beta / r.config.run.rounds - 0.5)
     return (r.done - beta >= ENOUGH, r.line["parameters"], r.done >= LONG, seeds, r.done, nearness)

@@ -73,7 +73,7 @@ class Queue:
                 f"cannot read {file} ({problem.strerror}); write it ([[cell]] entries with name, method, "
                 "dataset, alpha, rounds, seeds, set), or name its folder: --experiments DIR"
             ) from problem
-        except tomllib.TOMLDecodeError as problem:
+        except (ValueError, RecursionError) as problem:
             raise ConfigError(f"{file} is not valid TOML: {problem}") from problem
         documents, base = table.get("documents", {}), folder.resolve().parent
         _known(documents, DOCUMENT_KEYS, f"{file}, [documents]")

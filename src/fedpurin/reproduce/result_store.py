@@ -144,7 +144,13 @@ class Shelf:
                 raw = file.read()
             whole = raw[: raw.rfind(b"\n") + 1]
             for line in parse_lines(self.file, whole):
-                self._add(line)
+                try:
+                    self._add(line)
+                except (KeyError, TypeError, ValueError, AttributeError) as problem:
+                    raise RunError(
+                        f"{self.file} is damaged: a line is no record of a run ({problem!r}): "
+                        f"{str(line)[:80]}; take the line out, or restore the file"
+                    ) from problem
             self.read += len(whole)
         return self.records
 

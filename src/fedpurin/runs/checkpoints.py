@@ -1,9 +1,10 @@
 """Checkpoints: a folder per round with a file per part, which appears whole or not at all.
 
-checkpoint.json in it holds a CRC-32 of every part, and how long each log was and its CRC-32. A checkpoint
-whose files are not as they were written, or whose logs are not, does not count. What there is of every
-client lies in NAME.rows beside the folders, and a part only says where (`rows`): records that a checkpoint
-needs are never written to, and what has not changed since the one before is not written again.
+checkpoint.json in it holds a CRC-32 of every part, how long each log was and its CRC-32, and the settings
+that it was made with. A checkpoint whose files are not as they were written, or whose logs are not, does not
+count; one that was made with other settings is of another run, and nothing may go on from it. What there is
+of every client lies in NAME.rows beside the folders, and a part only says where (`rows`): records that a
+checkpoint needs are never written to, and what has not changed since the one before is not written again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import zlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -25,7 +27,7 @@ from fedpurin.runs.rows import INDEX, check_rows
 
 KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 Tensors = dict[str, Tensor]
-ABOUT = {"round", "lengths", "log_checksums", "checksums"}  # what checkpoint.json tells
+ABOUT = {"round", "lengths", "log_checksums", "checksums", "setting", "setting_checksum"}
 DAMAGED = (
     *(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError),
     *(RecursionError, OverflowError),  # JSON that is nested a thousand deep, or says Infinity
@@ -49,6 +51,7 @@ class Checkpoint:
     round: int
     parts: dict[str, Tensors]
     logs: dict[str, Log]
+    setting: dict[str, Any] | None = None  # what it was made with; version 0.1 did not say
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -78,6 +81,8 @@ def write_checkpoint(folder: Path, made: Checkpoint) -> None:
         "lengths": {name: log.length for name, log in made.logs.items()},
         "log_checksums": {name: log.crc for name, log in made.logs.items()},
         "checksums": {name: _checksum(temporary / f"{name}.safetensors") for name in made.parts},
+        "setting": made.setting,
+        "setting_checksum": _of_json(made.setting),
     }
     files.write_atomic(temporary / "checkpoint.json", json.dumps(about))
     files.disk.rename(temporary, final)
@@ -94,7 +99,7 @@ def _put_away(old: Path) -> None:
 
 def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     """Raises one of DAMAGED where something is not as it was written."""
-    about = json.loads((folder / "checkpoint.json").read_text("utf-8"))
+    about = json.loads(files.regular(folder / "checkpoint.json").read_text("utf-8"))
     if folder.name != f"round-{int(about['round']):05d}":
         raise ValueError(f"it says that it is of round {about['round']}")
     if strange := set(about) - ABOUT:
@@ -108,12 +113,15 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
         covered[name] = Log(length, _checksum(file, length))
         if known is not None and known[name] != covered[name].crc:
             raise ValueError(f"{name} is not as it was when it was made")
+    setting = about.get("setting")
+    if "setting" in about and about["setting_checksum"] != _of_json(setting):
+        raise ValueError("its settings are not as they were when it was made")
     if not set(about["checksums"]) <= {file.stem for file in folder.glob("*.safetensors")}:
         raise ValueError("checkpoint.json names parts that are not there")
     parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}
     for tensors in parts.values():
         check_rows(folder.parent, tensors)
-    return Checkpoint(int(about["round"]), parts, covered)
+    return Checkpoint(int(about["round"]), parts, covered, setting)
 
 
 def read_indices(folder: Path) -> Tensors:
@@ -121,7 +129,7 @@ def read_indices(folder: Path) -> Tensors:
     found: Tensors = {}
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            with safe_open(file, framework="pt") as content:
+            with safe_open(files.regular(file), framework="pt") as content:
                 names = [name for name in content.keys() if name.endswith(INDEX)]  # noqa: SIM118 - no mapping
                 found |= {name: content.get_tensor(name) for name in names}
         except (SafetensorError, OSError):
@@ -143,10 +151,14 @@ def write_tensors(tensors: Tensors, file: Path) -> None:
 def _checksum(file: Path, length: int | None = None) -> int:
     """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
     crc, left = 0, file.stat().st_size if length is None else length
-    with file.open("rb") as content:
+    with files.regular(file).open("rb") as content:
         while piece := content.read(min(2**20, left)):
             crc, left = zlib.crc32(piece, crc), left - len(piece)
     return crc
+
+
+def _of_json(value: Any) -> int:
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
 def _load(file: Path, crc: int) -> Tensors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,11 +37,12 @@ from fedpurin.runs.checkpoints import (
 from fedpurin.runs.parsing import read_lines, read_toml
 from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
-from fedpurin.runs.same_setting import setting_of
+from fedpurin.runs.same_setting import changes, setting_of, unusual
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
 """What is there before config.toml makes it a run."""
+MAY_CHANGE = ("data.split_file", "run.rounds")
 
 
 class RunDirectory:
@@ -103,7 +104,7 @@ class RunDirectory:
 
     def _check(self, name: str, now: dict[str, Any], what: str) -> None:
         try:
-            then = json.loads((self.path / name).read_text())
+            then = json.loads(files.regular(self.path / name).read_text())
         except (OSError, ValueError, RecursionError):
             raise RunError(
                 f"{self.path / name} is missing or damaged; start anew with fedpurin run"
@@ -163,7 +164,8 @@ class RunDirectory:
         with self._writing():
             for rows in self._rows:
                 rows.sync()
-            write_checkpoint(self.path / "checkpoints", Checkpoint(t, parts, self._logs))
+            made = Checkpoint(t, parts, self._logs, self._setting)
+            write_checkpoint(self.path / "checkpoints", made)
         for rows in self._rows:
             rows.committed(KEPT_BEFORE)
 
@@ -193,6 +195,7 @@ class RunDirectory:
                     f"cannot read the checkpoint {folder}: {problem.strerror}; nothing was changed; make it "
                     f"readable, then: fedpurin resume {self.path}"
                 ) from problem
+            self._check_setting(folder, checkpoint)
             with self._writing():
                 for log in LOGS:
                     files.disk.truncate(self.path / log, checkpoint.logs[log].length)
@@ -202,10 +205,37 @@ class RunDirectory:
         self._begin_anew()
         return 0, {}
 
+    @cached_property
+    def _setting(self) -> dict[str, Any]:
+        """What decides the run's numbers, as JSON holds it. A split file may move: clients.json knows what
+        was in it. There may be more rounds than planned: they decide nothing but where a run ends."""
+        table: dict[str, Any] = json.loads(json.dumps(unusual(self.config().as_dict())))
+        return {name: value for name, value in table.items() if name not in MAY_CHANGE}
+
+    def _check_setting(self, folder: Path, made: Checkpoint) -> None:
+        planned = self.config().run.rounds
+        if made.round > planned:
+            raise RunError(
+                f"the checkpoint {folder} is beyond the {planned} rounds of {self.path}/config.toml; nothing "
+                f"was changed; set run.rounds to {made.round} or more, or start anew with fedpurin run"
+            )
+        if made.setting is not None and (said := changes(made.setting, self._setting)):
+            raise RunError(
+                f"the checkpoint {folder} was made with other settings than {self.path}/config.toml has "
+                f"({said}); nothing was changed; undo the change, or start anew with fedpurin run"
+            )
+
+    def _only_what_is_repeated(self) -> bool:
+        """Whether metrics.jsonl can be read, and has no more rounds than come before a first checkpoint."""
+        try:
+            rounds = [line.get("round", 0) for line in read_lines(self.path / LOGS[0])]
+        except RunError:
+            return False
+        return all(t in range(1, self.config().run.checkpoint_every + 1) for t in rounds)
+
     def _begin_anew(self) -> None:
         """Empty logs. Old ones stay beside them, unless they hold no more than a checkpoint would repeat."""
-        last = max((int(line.get("round", 0)) for line in read_lines(self.path / LOGS[0])), default=0)
-        expected = not self.warnings and last <= self.config().run.checkpoint_every
+        expected = not self.warnings and self._only_what_is_repeated()
         with self._writing():
             for log in reversed(LOGS):  # metrics.jsonl last: as long as it is there, `expected` is the same
                 file = self.path / log
@@ -235,7 +265,8 @@ class RunDirectory:
         missing = [client for client in range(clients) if client not in digests]
         summary = load_run(self.path).summary
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
-        result = {**summary, "digest": digest, "missing_clients": missing}
+        checksum = {"ledger_checksum": self._logs["ledger.jsonl"].crc}
+        result = {**summary, "digest": digest, "missing_clients": missing, **checksum}
         with self._writing():
             files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))
         return result

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
-from fedpurin.runs.shapes import check
+from fedpurin.files import regular
+from fedpurin.runs.shapes import RESTORE, check
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The objects of a .jsonl file. A torn last line, left by a crash or a run still writing, is dropped."""
     try:
-        raw = file.read_bytes()
+        raw = regular(file).read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RunError(f"{file} cannot be read: {error}") from error
+        raise RunError(f"{file} cannot be read ({error.strerror}); {RESTORE}") from error
     return parse_lines(file, raw)
 
 
@@ -45,9 +46,11 @@ def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             if number == len(pieces):
                 break
-            raise RunError(f"{file}, line {number} is not JSON ({error}); the file is damaged") from error
+            said = f"{file}, line {number} is not JSON ({error}): it is damaged; {RESTORE}"
+            raise RunError(said) from error
         if not isinstance(entry, dict):
-            raise RunError(f"{file}, line {number} should be an object, not {type(entry).__name__}")
+            kind = type(entry).__name__
+            raise RunError(f"{file}, line {number} should be an object, not {kind}; {RESTORE}")
         entries.append(entry)
     return entries
 
@@ -55,22 +58,24 @@ def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
 def read_toml(file: Path, shape: Any = None) -> dict[str, Any]:
     """A TOML table of this shape."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        table = tomllib.loads(regular(file).read_text("utf-8"))
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     return check(file, table, shape)
 
 
-def read_json(file: Path, shape: Any = None) -> dict[str, Any] | None:
+def read_json(file: Path, shape: Any = None, remedy: str = RESTORE) -> dict[str, Any] | None:
     """A JSON object of this shape, or None when the file is not there."""
     try:
-        data = json.loads(file.read_text("utf-8"))
+        data = json.loads(regular(file).read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, OSError, RecursionError) as error:
-        raise RunError(f"{file} is not valid JSON ({error}); the run directory is damaged") from error
+    except OSError as error:
+        raise RunError(f"{file} cannot be read ({error.strerror}); {remedy}") from error
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{file} is not valid JSON ({error}): it is damaged; {remedy}") from error
     if not isinstance(data, dict):
-        raise RunError(f"{file} should hold a JSON object, not a {type(data).__name__}")
-    return check(file, data, shape)
+        raise RunError(f"{file} should hold a JSON object, not a {type(data).__name__}; {remedy}")
+    return check(file, data, shape, remedy=remedy)

@@ -23,6 +23,8 @@ VALIDATION = "validation"  # the trained models once more, on validation samples
 
 def read_run(path: Path) -> dict[str, Any]:
     """The fields of `Run`."""
+    without, again = "delete it to go on without it", f"delete it, then: fedpurin resume {path}"
+    result = read_json(path / "result.json", shapes.RESULT, again)  # first: the logs are whole if it is there
     config = read_toml(path / "config.toml", shapes.CONFIG)
     people = read_json(path / "clients.json", shapes.CLIENTS) or {}
     layout = read_json(path / "layout.json", shapes.LAYOUT) or {}
@@ -38,7 +40,7 @@ def read_run(path: Path) -> dict[str, Any]:
     return {
         "path": path,
         "config": config,
-        "environment": read_json(path / "environment.json", shapes.ENVIRONMENT) or {},
+        "environment": read_json(path / "environment.json", shapes.ENVIRONMENT, without) or {},
         "layers": list(layout.get("layers", [])),
         "classes": classes,
         "train_counts": _counts(path, people, "train_counts", clients, len(classes)),
@@ -48,7 +50,7 @@ def read_run(path: Path) -> dict[str, Any]:
         "lines": rounds,
         "final": final,
         "ledger": ledger,
-        "result": read_json(path / "result.json", shapes.RESULT),
+        "result": result,
         "names": [str(name) for name in people.get("names", [])],
     }
 
@@ -105,6 +107,8 @@ def _check_metrics(
         if any(len(row) != len(ids) for row in line.get("overlap") or []):
             raise RunError(f"{file}, round {t}: overlap is no table of {len(ids)} x {len(ids)} clients")
         by_round[t] = line  # a round that was repeated after a crash counts once
+    if missing := set(range(1, max(by_round, default=0))) - set(by_round):
+        raise RunError(f"{file} is damaged: the line of round {min(missing)} is missing; {shapes.RESTORE}")
     return [by_round[t] for t in sorted(by_round)], final
 
 

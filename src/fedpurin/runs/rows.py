@@ -71,7 +71,7 @@ class RowFile:
                 with self._writing():
                     files.append(self.path, b"")
                     files.disk.sync(self.path.parent)
-            descriptor = os.open(self.path, os.O_RDONLY)
+            descriptor = os.open(files.regular(self.path), os.O_RDONLY)
         self._close = weakref.finalize(self, os.close, descriptor)
         return descriptor
 
@@ -181,7 +181,7 @@ def check_rows(folder: Path, tensors: Index) -> None:
     """Raises ValueError where a record that one of these indices names is not as it was written."""
     for name in [key.removesuffix(".slot") for key in tensors if key.endswith(".slot") and len(tensors[key])]:
         size, path = int(tensors[f"{name}.size"]), folder / f"{name}.rows"
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(files.regular(path), os.O_RDONLY)
         try:
             for client, slot, crc in _entries(tensors, name):
                 if zlib.crc32(read_at(descriptor, slot * _stride(size), size)) != crc:

@@ -6,6 +6,8 @@ Row t - 1 of a [T, N] array belongs to round t; NaN means "not measured".
 
 from __future__ import annotations
 
+import math
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,14 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import RunError
+from fedpurin.files import regular
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
 from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
 from fedpurin.runs.same_setting import method_label
 
 __all__ = [
     "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
-    "find_runs", "is_run", "load_run", "one_run", "row_means", "summarise",
+    "check_result", "find_runs", "is_run", "load_run", "one_run", "row_means", "summarise",
 ]  # fmt: skip
+RESULT_KEYS = (
+    "method", "dataset", "alpha", "seed", "rounds", "clients", "accuracy", "mib_per_client_round",
+)  # fmt: skip
+"""What result.json tells that follows from the configuration and the logs."""
 LAST_ROUNDS = 10  # the window of `mean_of_last_10`
 
 
@@ -133,7 +140,7 @@ class Run:
         from safetensors.numpy import load_file
 
         try:
-            return load_file(file)
+            return load_file(regular(file))
         except (SafetensorError, OSError) as error:
             raise RunError(f"{file} cannot be read ({error}); delete it to report without it") from error
 
@@ -233,7 +240,38 @@ def summarise(accuracy_tn: Floats) -> dict[str, Any]:
 
 def load_run(path: Path | str) -> Run:
     """Read a run directory, finished or not. Raises RunError for anything that is not one."""
-    return Run(**read_run(Path(path)))
+    run = Run(**read_run(Path(path)))
+    check_result(run)
+    return run
+
+
+def check_result(run: Run) -> None:
+    """A result that does not follow from what is beside it is another run's, or a log is not whole."""
+    if run.result is None:
+        return
+    crc = run.result.get("ledger_checksum")  # version 0.1 had none
+    if crc is not None and crc != zlib.crc32((run.path / "ledger.jsonl").read_bytes()):
+        raise RunError(
+            f"{run.path} is damaged: ledger.jsonl is not what it was when result.json was written; restore "
+            "them, or run again"
+        )
+    derived = run.derive_summary()
+    for key in RESULT_KEYS:
+        said = run.result.get(key, derived[key])
+        if not _alike(said, derived[key]):
+            raise RunError(
+                f"{run.path} is damaged: result.json says {key} = {said}, but config.toml, metrics.jsonl and "
+                f"ledger.jsonl give {derived[key]}; restore them, or run again"
+            )
+
+
+def _alike(said: Any, derived: Any) -> bool:
+    """Equal, tables in the keys that both have, numbers to rounding."""
+    if isinstance(said, dict) and isinstance(derived, dict):
+        return all(_alike(said[key], derived[key]) for key in said.keys() & derived.keys())
+    if isinstance(said, int | float) and isinstance(derived, int | float):
+        return math.isclose(said, derived, rel_tol=1e-9) or (said != said and derived != derived)
+    return bool(said == derived)
 
 
 def is_run(path: Path) -> bool:

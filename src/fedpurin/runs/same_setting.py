@@ -225,12 +225,24 @@ def cell_key(config: Config | ConfigTable) -> str:
         return _config_key(config)
     table = config
     flat, defaults = relevant(table), _defaults(method_of(table))
-    unusual = {k: v for k, v in flat.items() if repr(v) != repr(defaults.get(k))}
-    digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(json.dumps(unusual(table), sort_keys=True).encode()).hexdigest()[:10]
     dataset = str(flat["data.dataset"]).replace(":", "-").replace("/", "-")
     run = f"s{flat['run.seed']}-t{flat['run.rounds']}"
     alpha = flat.get("data.alpha", defaults["data.alpha"])
     return f"{method_of(table)}-{dataset}-a{alpha:g}-{run}-{digest}"
+
+
+def unusual(table: ConfigTable) -> dict[str, Any]:
+    """What decides the numbers and is not at its default: all that an old file would have to say."""
+    defaults = _defaults(method_of(table))
+    return {k: v for k, v in relevant(table).items() if repr(v) != repr(defaults.get(k))}
+
+
+def changes(then: dict[str, Any], now: dict[str, Any]) -> str:
+    """In which settings two tables of `unusual` differ: "method.tau was 0.5, is 0.3"; "" in none."""
+    names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    said = [[str(table.get(name, "its default")) for table in (then, now)] for name in names]
+    return "; ".join(f"{name} was {old}, is {new}" for name, (old, new) in zip(names, said, strict=True))
 
 
 @lru_cache(maxsize=4096)

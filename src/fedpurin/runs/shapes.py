@@ -14,6 +14,7 @@ from typing import Any
 from fedpurin.errors import RunError
 
 COUNT_BELOW = 2**53  # larger ones are no counts of anything, and floats do not hold them exactly
+RESTORE = "restore it, or run again"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ RESULT = {
 ENVIRONMENT: dict[str, Any] = {"command": [TEXT]}
 
 
-def check(file: Path, found: dict[str, Any], shape: Any, where: str = "it") -> dict[str, Any]:
+def check(
+    file: Path, found: dict[str, Any], shape: Any, where: str = "it", remedy: str = RESTORE
+) -> dict[str, Any]:
     """What was found, if it has the shape."""
     if said := complaint(found, shape, where):
-        raise RunError(f"{file} is damaged: {said}; restore it, or run again")
+        raise RunError(f"{file} is damaged: {said}; {remedy}")
     return found
 
 

@@ -67,7 +67,7 @@ class Limits:
     def read(cls, path: Path) -> Limits:
         try:
             return cls.of(tomllib.loads(path.read_text()), str(path))
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read the limits {path}: {error}") from None
 
     @classmethod
@@ -136,7 +136,7 @@ class SiteSettings:
         """The server's configuration, checked before anything in it is looked up."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"the server's configuration is not valid TOML: {error}") from None
         for name in functions_named(table):
             if name not in self.allow:
