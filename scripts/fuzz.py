@@ -26,6 +26,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -256,7 +257,11 @@ beta = 1
 
 
 def run_cases(folder: Path) -> list[Case]:
-    """Every file of a run directory, one at a time, read as `show`, `report`, `ledger` and `resume` do."""
+    """Every file of a run directory, one at a time, read as `show`, `report`, `ledger` and `resume` do.
+
+    A result must follow from what is beside it, which stops most mutants; so each file has its turn in a run
+    that is not finished, too.
+    """
     import fedpurin
     from fedpurin.runs.checkpoints import read_checkpoint
 
@@ -273,12 +278,15 @@ def run_cases(folder: Path) -> list[Case]:
     logs = {name: run / name for name in ("metrics.jsonl", "ledger.jsonl")}
     whole = read_checkpoint(kept, logs)
     full = Config().updated(table).to_toml().encode()
-    cases = []
-    for path in sorted(run.rglob("*.*")):
+    result = run / "result.json"
+    told, cases = result.read_bytes(), []
+    for path, finished in product(sorted(run.rglob("*.*")), (True, False)):
         sound = path.read_bytes()
 
-        def check(mutant: bytes, path: Path = path, sound: bytes = sound) -> None:
+        def check(mutant: bytes, path: Path = path, sound: bytes = sound, finished: bool = finished) -> None:
             path.write_bytes(mutant)
+            if not finished:
+                result.unlink()
             try:
                 if path.suffix == ".safetensors" or path.parent == kept or path.name in logs:
                     assert _resumed(kept, logs).logs == whole.logs
@@ -286,7 +294,10 @@ def run_cases(folder: Path) -> list[Case]:
                     _shown(run)
             finally:
                 path.write_bytes(sound)
+                result.write_bytes(told)
 
+        if path == result and not finished:
+            continue
         if path.is_file() and path.suffix in {".toml", ".json", ".jsonl"} and path.parent.parent != kept:
             cases.append(Case(full if path.name == "config.toml" else sound, check))
     return cases
