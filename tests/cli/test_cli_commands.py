@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -262,3 +263,22 @@ def test_a_comparison_passes_a_setting_to_the_methods_that_have_it(fedpurin: Com
     assert "method.tau" in line
     line = fedpurin.refuse("run", "--method", "separate", "--tau", "0.2")
     assert "setting method.tau; separate has no settings" in line
+
+
+def test_a_run_whose_output_nobody_reads_says_how_to_go_on() -> None:
+    """As in `fedpurin run | head -1`."""
+    script = (
+        "from pathlib import Path\nfrom rich.console import Console\n"
+        "from fedpurin.cli.progress import watching\nconsole = Console()\n"
+        "with watching(console, Path('runs/a'), tensorboard=False):\n"
+        "    for _ in range(10_000):\n        console.print('round')\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=100
+        )
+    assert done.returncode == 1
+    assert "Continue with: fedpurin resume runs/a" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from fedpurin.progress import RunProgress
 from fedpurin.report.tensorboard import need_tensorboard, tensorboard_writer
 from fedpurin.stopping import INTERRUPTED, stoppable
 from fedpurin.tuning.trial import SearchWatcher, Standing, Trial
+
+KEPT = "finished rounds are kept. Continue with: fedpurin resume"
 
 
 @contextmanager
@@ -34,8 +37,12 @@ def watching(console: Console, path: Path, *, tensorboard: bool) -> Iterator[Cal
         with stoppable(), ExitStack() as opened:
             yield watcher
     except KeyboardInterrupt:
-        console.print(f"stopped; finished rounds are kept. Continue with: fedpurin resume {path}")
+        console.print(f"stopped; {KEPT} {path}")
         raise SystemExit(INTERRUPTED) from None
+    except SystemExit:
+        if console.quiet:  # rich ends the program so where a pipe is closed: `fedpurin run | head -1`
+            print(f"fedpurin: stopped: nobody reads what it prints; {KEPT} {path}", file=sys.stderr)
+        raise
 
 
 class _TensorBoard(Watcher):
