@@ -134,10 +134,14 @@ def append(path: Path, data: bytes) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """A folder and those above it, for good."""
+    """A folder and those above it, for good. Of two processes that do so at the same moment neither fails."""
     if not path.is_dir():
         make_folders(path.parent)
-        disk.make_folder(path)
+        try:
+            disk.make_folder(path)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
         disk.sync(path.parent)
 
 

@@ -9,6 +9,7 @@ from checks import assert_like_an_undisturbed_run
 from faulty_disk import CountingDisk
 from sweep import begin_or_go_on, on, short_config
 
+from fedpurin import files
 from fedpurin.config import Config
 from fedpurin.engines.simulate import run_job
 from fedpurin.errors import RunError
@@ -149,3 +150,22 @@ def test_a_federation_killed_after_its_last_round_still_hands_over_its_models(tm
     assert engine.resume_run(run) == {"digest": "d"}
     assert [(run / "models" / f"client-000{c}.safetensors").read_bytes() for c in (0, 1)] == [b"\0", b"\1"]
     assert not (run / "federation").exists()
+
+
+def test_two_processes_may_make_one_folder_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OtherWasFirst(files.Disk):
+        def make_folder(self, path: Path) -> None:
+            path.mkdir()
+            super().make_folder(path)
+
+    monkeypatch.setattr(files, "disk", OtherWasFirst())
+    files.make_folders(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(FileExistsError):
+        files.make_folders(tmp_path / "a")

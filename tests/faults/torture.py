@@ -51,6 +51,7 @@ from fedpurin.stopping import stoppable  # noqa: E402
 
 ENGINES = ("local", "ray", "flower")
 KILLS = {"local": 50, "ray": 8, "flower": 6}  # at least so many in 20 minutes, and fewer in fewer
+ROUNDS = {"local": 12, "ray": 6, "flower": 4}  # of a run
 SHARES = {"disk": 0.25, "local": 0.3, "ray": 0.1, "flower": 0.1}  # of the time
 
 
@@ -78,18 +79,25 @@ def torture(folder: Path, clock: Clock, seed: int, engines: list[str]) -> Iterat
     yield two_resumes(inline, clock.at_least(20), clock.until(0.01))
     yield readers(inline, clock.at_least(60), clock.until(0.01))
     yield two_queues(folder / "queues", clock.at_least(10))
-    if why := cannot_mount():
+    small_disks = not (why := cannot_mount())
+    if why:
         if os.environ.get("CI") == "true":
             raise AssertionError(why)
         print(f"  left out: a full disk: {why}")
-    else:
+    if small_disks:
         yield full_disk(Arena(folder / "full", "inline", 6, draw), clock.at_least(30), clock.until(0.03))
     for engine in engines:
-        arena = Arena(folder / engine, engine, 12 if engine == "local" else 4, draw)
+        arena = Arena(folder / engine, engine, ROUNDS[engine], draw)
         few = clock.at_least(KILLS[engine] // 5)
         yield kills(arena, clock.at_least(KILLS[engine]), clock.until(SHARES[engine]))
         yield signals(arena, signal.SIGINT, few, clock.until(0.02))
         yield signals(arena, signal.SIGTERM, few, clock.until(0.02))
+        if engine != "flower":  # whose sites can repeat one round, not two (docs/reliability.md)
+            yield flipped_bits(arena, few, clock.until(0.01))
+        if engine == "local":
+            yield read_only(arena, few, clock.until(0.01))
+            if small_disks:
+                yield full_disk(arena, few, clock.until(0.01))
 
 
 def disk_faults(clock: Clock, seed: int) -> Iterator[Fault]:
