@@ -3,7 +3,8 @@
     python -m benchmarks.soak local ray flower many [--rounds 500] [--runs 300] [--json FILE]
     python -m benchmarks.soak figure                  # draws docs/figures/soak.png from the recorded figures
 
-`many` is 300 runs in one process, one after the other, by the code that `fedpurin reproduce` runs them with.
+`many` is 300 runs in one process, one after the other, by the code that `fedpurin reproduce` runs them with,
+its clients in the same process.
 What a run starts and leaves behind becomes a child of this process, so it is counted
 too. Each engine is watched until it ends; a growth between the first and the last third of the samples above
 LIMITS is an error, and so is anything that outlives the run.
@@ -190,7 +191,8 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
 
 
 def runs(count: int, folder: Path) -> None:
-    """The inner process of `many`: cells that differ by their seed, run and stored by `reproduce`."""
+    """The inner process of `many`: cells that differ by their seed, run and stored by `reproduce`, clients
+    included."""
     from rich.console import Console
 
     from fedpurin.config import Config
@@ -200,7 +202,7 @@ def runs(count: int, folder: Path) -> None:
 
     cells = []
     for seed in range(1, count + 1):
-        made = Config.from_text(config("local", 2)).updated({"run": {"seed": seed}})
+        made = Config.from_text(config("inline", 2)).updated({"run": {"seed": seed}})
         cells.append(Cell(made))
     store = ResultStore(folder / "store")
     execute(plan(cells, store, folder / "runs", 1), store, Means(Console(quiet=True), workers=1))
