@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from federation_fakes import (
     FakeGrid,
@@ -24,7 +26,7 @@ from federation_fakes import (
 )
 from flwr.app import ConfigRecord, Error, RecordDict
 
-from fedpurin.engines.flower import peers, records
+from fedpurin.engines.flower import peers, records, runtime
 from fedpurin.engines.flower.runtime import NotPushed
 from fedpurin.engines.flower.settings import Terms
 from fedpurin.errors import ConfigError, EngineError
@@ -289,6 +291,56 @@ def test_a_message_that_does_not_get_on_its_way_is_sent_again(
     assert federation.run()["digest"] == whole["digest"]
     assert len(stuck) == 2
     assert federation.told("failed") == []
+
+
+def http_error(status: int) -> httpx.HTTPStatusError:
+    request = httpx.Request("POST", "http://superlink/v1")
+    return httpx.HTTPStatusError("x", request=request, response=httpx.Response(status, request=request))
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before it did anything", "after it had done it"])
+def test_a_superlink_that_fails_now_and_then_is_asked_again_and_changes_nothing(
+    done: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third call ends in status 500; of messages that were taken nevertheless there are then two."""
+    whole = Federation(tmp_path / "whole", small()).run()
+    monkeypatch.setattr(runtime, "PAUSES", (0.0,) * 5)
+    calls = itertools.count(1)
+
+    def failing(call: Any, harmless: bool) -> Any:
+        def fail(grid: FakeGrid, *words: Any) -> Any:
+            fails = next(calls) % 3 == 0
+            if fails and not (done and harmless):
+                raise http_error(500)
+            answer = call(grid, *words)
+            if fails:
+                raise http_error(500)
+            return answer
+
+        return fail
+
+    for name in ("get_nodes", "push_messages", "pull_messages"):
+        monkeypatch.setattr(FakeGrid, name, failing(getattr(FakeGrid, name), name != "pull_messages"))
+    federation = Federation(tmp_path / "run", small())
+    assert federation.run()["digest"] == whole["digest"]
+    assert federation.told("failed") == []
+    assert next(calls) > 9
+
+
+@pytest.mark.parametrize(("status", "asked"), [(500, 6), (403, 1)])
+def test_a_superlink_that_goes_on_failing_or_refuses_is_an_error(
+    status: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "PAUSES", (0.0,) * 5)
+    calls = []
+
+    def ask() -> None:
+        calls.append(1)
+        raise http_error(status)
+
+    with pytest.raises(httpx.HTTPStatusError):
+        runtime.patiently(ask)
+    assert len(calls) == asked
 
 
 @pytest.mark.parametrize("code", [4, 5, 8], ids=["reply lost", "node lost", "process died"])

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 
 from fedpurin.engines.flower import records
 from fedpurin.engines.flower.roster import Roster
-from fedpurin.engines.flower.runtime import NotPushed
+from fedpurin.engines.flower.runtime import NotPushed, patiently
 from fedpurin.engines.flower.settings import Terms
 from fedpurin.engines.transport import Outcome, Reply, Transport
 from fedpurin.errors import EngineError, FedpurinError, MismatchError
@@ -96,7 +96,7 @@ class Peers(Transport):
 
     def present(self) -> list[int]:
         """The clients that are connected now, ascending. Greets nodes that are new."""
-        nodes = {node.node_id: node.public_key for node in self.grid.get_nodes()}
+        nodes = {node.node_id: node.public_key for node in patiently(self.grid.get_nodes)}
         self._dismiss()
         known = set(self.node_of.values()) | self._done_with
         self._greet([node for node in nodes if node not in known])
@@ -140,8 +140,11 @@ class Peers(Transport):
     def _push(self, message: Message) -> str:
         """The id of a message on its way, or "" where Flower refuses it. One at a time: a refusal is then
         plainly that of one client."""
-        ids = list(self.grid.push_messages([message]))
+        ids = patiently(lambda: list(self.grid.push_messages([message])))
         return ids[0] or "" if ids else ""
+
+    def _pull(self, ids: list[str]) -> list[Message]:
+        return patiently(lambda: list(self.grid.pull_messages(ids))) if ids else []
 
     def _try_hello(self, node: int) -> str:
         with contextlib.suppress(NotPushed):  # it is sent again in time
@@ -149,7 +152,7 @@ class Peers(Transport):
         return ""
 
     def _hear(self, nodes: dict[int, bytes]) -> None:
-        for message in self.grid.pull_messages(list(self._hellos)) if self._hellos else []:
+        for message in self._pull(list(self._hellos)):
             node = self._hellos.pop(message.metadata.reply_to_message_id, None)
             if node is None:
                 continue
@@ -246,7 +249,7 @@ class Peers(Transport):
         orders = {asked.message: asked for asked in waiting if asked.message}
         probes = {asked.probe: asked for asked in waiting if asked.probe}
         answered = set()
-        for message in self.grid.pull_messages([*orders, *probes]) if orders else []:
+        for message in self._pull([*orders, *probes]) if orders else []:
             answered.add(message.metadata.reply_to_message_id)
             asked = orders.get(message.metadata.reply_to_message_id)
             if asked is None:

@@ -20,11 +20,11 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from flwr.app import Context, Message, RecordDict
@@ -65,6 +65,21 @@ SENT_SECONDS = 60.0
 
 NotPushed = ObjectPushError  # a message that took Flower too long to take; another try is fine
 Unavailable = (httpx.HTTPError, OSError)  # the node is starting, restarting, or has forgotten this task
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds, before a SuperLink that fails is asked again
+T = TypeVar("T")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What the SuperLink answers. One with many nodes fails now and then (status 500, its database is busy),
+    and does well a moment later; asking twice does no harm, since sites repeat a round to the same bytes."""
+    for pause in PAUSES:
+        try:
+            return ask()
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+                raise
+        time.sleep(pause)
+    return ask()
 
 
 @dataclass(frozen=True)
