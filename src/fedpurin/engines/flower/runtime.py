@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """What the SuperLink answers. One with many nodes fails now and then (status 500, its database is busy),
+    """What the SuperLink answers. One with many nodes fails now and then (status 500; why, we do not know),
     and does well a moment later; asking twice does no harm, since sites repeat a round to the same bytes."""
     for pause in PAUSES:
         try:
