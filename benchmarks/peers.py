@@ -63,7 +63,7 @@ class BadPeers(InlineWorkers):
                 outcome = replace(outcome, upload=self.forged(outcome.client, t, outcome.upload, before))
             yield outcome
 
-    def forged(self, client: int, t: int, upload: bytes, state: State) -> bytes:
+    def forged(self, client: int, t: int, upload: bytes | memoryview, state: State) -> bytes:
         """The message with other values, from a client whose state before this round is given."""
         selection = self.job.selection
         address = wire.Address(selection.fingerprint, selection.d, t, client, "up")

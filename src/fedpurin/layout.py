@@ -6,7 +6,7 @@ D all parameters of a model; d the exchanged ones. A layer is one parameter tens
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedpurin.core.bits import choose
 from fedpurin.errors import ModelError
 
 Kind = Literal["body", "head", "norm"]
@@ -144,17 +145,18 @@ class Selection:
             out[..., at : at + length] = full_nD[..., start : start + length]
         return out
 
-    def put(self, full_nD: Tensor, part_nd: Tensor) -> Tensor:
-        """A copy of [n, D] with its exchanged columns replaced."""
+    def put(self, full_nD: Tensor, part_nd: Tensor, where_nd: Tensor | None = None) -> Tensor:
+        """A copy of [n, D] with its exchanged columns replaced; only those of `where_nd`, if it is given."""
         out = full_nD.clone()
         for start, at, length in self._runs:
-            out[..., start : start + length] = part_nd[..., at : at + length]
+            there, new = out[..., start : start + length], part_nd[..., at : at + length]
+            there[:] = new if where_nd is None else choose(where_nd[..., at : at + length], new, there)
         return out
 
 
 def read_parameters(model: nn.Module) -> Tensor:
     """[D] float32: a copy of the parameters, each in its logical (contiguous) order."""
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    return _flat([p.detach() for p in model.parameters()])
 
 
 def live_parameters(model: nn.Module) -> Tensor:
@@ -164,9 +166,16 @@ def live_parameters(model: nn.Module) -> Tensor:
 
 def read_gradients(model: nn.Module) -> Tensor:
     """[D]: the gradients as last back-propagated; zero where a parameter had none."""
-    return torch.cat(
-        [p.new_zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in model.parameters()]
-    )
+    return _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()])
+
+
+@torch.no_grad()
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    """One vector, each tensor in its logical order; one pass, where reshaping and joining them takes two."""
+    flat = tensors[0].new_empty(sum(x.numel() for x in tensors))
+    for part, x in zip(torch.split(flat, [x.numel() for x in tensors]), tensors, strict=True):
+        part.view(x.shape).copy_(x)
+    return flat
 
 
 def split_like(flat: Tensor, model: nn.Module) -> list[Tensor]:

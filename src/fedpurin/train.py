@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedpurin.devices import upload
 from fedpurin.errors import ModelError
 from fedpurin.layout import NORMS, read_gradients, split_like
+from fedpurin.memory import keep_freed_memory
 from fedpurin.methods.base import Ending
 from fedpurin.sections import TrainSection
 from fedpurin.task import CLASSIFICATION, LearningTask, Optimiser, optimiser_named
@@ -29,6 +30,7 @@ def prepare_process() -> None:
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
     torch.backends.mkldnn.enabled = True  # type: ignore[assignment]  # a property of the module object
+    keep_freed_memory()
 
 
 def key(*parts: int | str) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +12,7 @@ from torch import Tensor
 from fedpurin.core import combine, overlap
 from fedpurin.core.bits import pack_bits
 from fedpurin.core.blocks import BLOCK, block_width, each_block
-from fedpurin.core.collaborate import MOST_WORDS, WORD_BYTES, common
+from fedpurin.core.collaborate import MOST_WORDS, WORD_BYTES, common, counts, products
 from fedpurin.core.merge import SPARSE_CLIENTS, GroupSums
 
 
@@ -23,6 +26,13 @@ def test_common_bits_are_counted_exactly(n: int, d: int) -> None:
     masks = random_masks(n, d)
     expected = masks.double() @ masks.double().T
     assert torch.equal(common(pack_bits(masks)).double(), expected)
+
+
+@pytest.mark.parametrize("count", [counts, products])
+def test_bits_may_be_counted_or_multiplied(count: Callable[[np.ndarray], np.ndarray]) -> None:
+    masks = random_masks(70, 8 * 129)
+    expected = (masks.double() @ masks.double().T).triu().numpy()
+    assert np.array_equal(count(pack_bits(masks).numpy()), expected)
 
 
 @pytest.mark.parametrize("n", [2, 70])

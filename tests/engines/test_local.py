@@ -182,13 +182,12 @@ def test_a_worker_that_ends_anywhere_in_its_answer_counts_as_dead(sent: str) -> 
     worker = _Worker.__new__(_Worker)
     worker.connection = Connection(ours.detach())
     other = Connection(theirs.detach())
-    answer = json.dumps({"digest": "", "failure": None, "upload": True}).encode()
+    answer = json.dumps({"digest": "", "failure": None, "upload": None}).encode()
     if sent == "half a frame":
         os.write(other.fileno(), len(answer).to_bytes(4, "big") + answer[:5])
     elif sent != "nothing":
         other.send_bytes(answer)
-        other.send_bytes(b"meta")
-        os.write(other.fileno(), (10**6).to_bytes(4, "big") + b"part of an upload")
+        os.write(other.fileno(), (10**6).to_bytes(4, "big") + b"part of the meta")
     other.close()
     assert worker.result(ClientTask("work", client=0, t=1)) is None
     worker.connection.close()
@@ -238,13 +237,13 @@ def test_any_number_of_workers_gives_the_same_bytes(name: str, tmp_path: Path) -
 def test_memory_that_was_freed_goes_back_to_the_system() -> None:
     """100 MB in pieces, of which every hundredth stays: none of the rest is at the end of the heap."""
     words = """
-import fedpurin.engines.transport as transport
+import fedpurin.memory as memory
 def mib():
     return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0]) / 1024
 pieces = [bytes(range(250)) * 400 for _ in range(1000)]
 kept, pieces = pieces[::100], None
 before = mib()
-transport.give_back_memory()
+memory.give_back_memory()
 print(before - mib())
 """
     found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)

@@ -60,6 +60,7 @@ def check_round_trip(
 ) -> wire.Encoded:
     encoded = wire.encode(message, to, values=value_type, pack=pack, reference=reference, confirmed=2)
     assert encoded.header + encoded.mask + encoded.values == len(encoded.data)
+    assert len(encoded.data) <= wire.longest(to.d, value_type)
     decoded = wire.decode(encoded.data, to, known=[reference] if reference else [])
     assert bit_equal(decoded.message.values_nd, decoded_values(message, value_type))
     assert torch.equal(as_bits(decoded.message.support_nd, to.d), as_bits(message.support_nd, to.d))

@@ -133,7 +133,7 @@ class Hub:
     def _address(self, client: int, t: int, direction: Any) -> wire.Address:
         return wire.Address(self.selection.fingerprint, self.selection.d, t, client, direction)
 
-    def accept(self, client: int, upload: bytes | None, meta: bytes) -> None:
+    def accept(self, client: int, upload: bytes | memoryview | None, meta: bytes) -> None:
         """Take an upload of the current round. Where it is not sound: a WireError, and nothing changes."""
         if client not in self._row or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import multiprocessing.process
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from fedpurin import wire
 from fedpurin.devices import chosen
 from fedpurin.engines.states import State
 from fedpurin.engines.table import Scratch
@@ -38,7 +40,8 @@ class LocalWorkers(Pool):
     def __enter__(self) -> Self:
         super().__enter__()
         self.count = self.worker_count(available_cores())
-        self.scratch = Scratch(self.spec, 2 * self.count)
+        room = wire.longest(self.job.selection.d, self.job.config.value_type)
+        self.scratch = Scratch(self.spec, 2 * self.count, room)
         self.workers: list[_Worker] = []
         for slot in range(self.count):
             self.workers.append(_Worker(self, slot))
@@ -99,6 +102,7 @@ class _Worker:
             "spec": pool.spec.entries,
             "table": pool.table.rows.descriptor,
             "rows": pool.scratch.n,
+            "room": pool.scratch.room,
             "scratch": pool.scratch.descriptor,
             "slot": self.slot,
         }
@@ -143,25 +147,23 @@ class _Worker:
         self.process, self._wait = process, process.join
 
     def give(self, task: ClientTask) -> None:
-        order = {"op": task.op, "client": task.client, "t": task.t, "reply": task.reply is not None}
         self.row ^= 1
+        reply = self.pool.scratch.put_message(self.row, task.reply)
+        order = {"op": task.op, "client": task.client, "t": task.t, "reply": reply}
         order |= {"place": self.pool.table.rows.place(task.client), "row": self.row}
-        try:
+        # Did it die while idle, `result` sees the end of the connection.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(json.dumps(order).encode())
-            if task.reply is not None:
-                self.connection.send_bytes(task.reply)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it died while idle; `result` sees the end of the connection
 
     def result(self, task: ClientTask) -> Outcome | None:
         """The outcome of the task, or None where the worker died."""
         try:
             head = json.loads(self.connection.recv_bytes())
             meta = self.connection.recv_bytes()
-            upload = self.connection.recv_bytes() if head["upload"] else None
         except (EOFError, OSError):  # OSError: it ended in the middle of a message
             return None
         failure = Failure(**head["failure"]) if head["failure"] else None
+        upload = self.pool.scratch.message(self.row, head["upload"])
         return Outcome(task.client, meta, upload, head["digest"], failure)
 
     def stop(self) -> None:

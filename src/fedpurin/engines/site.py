@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpurin import wire
-from fedpurin.core.bits import all_finite, choose, pack_bits, unpack_bits
+from fedpurin.core.bits import all_finite, pack_bits, unpack_bits
 from fedpurin.devices import place, prepared
 from fedpurin.engines import states
 from fedpurin.engines.states import State
@@ -86,7 +86,9 @@ class Site:
 
     # A round
 
-    def work(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Work:
+    def work(
+        self, client: int, t: int, reply: bytes | memoryview | None, state: State, data: ClientData
+    ) -> Work:
         weights_D, memory, merged_round, merged = self._receive(client, t, reply, state, data)
         if not int(state["round"]) and self.job.task.classifies and data.train_y.dim() == 1:
             counts = torch.bincount(data.train_y.cpu(), minlength=self.job.outputs)
@@ -115,7 +117,9 @@ class Site:
         meta = Meta(len(data.train_y), merged_round, merged, trained, score, seconds, validation)
         return Work(upload, meta.to_bytes(self.config.run.share_metrics), state)
 
-    def finish(self, client: int, t: int, reply: bytes | None, state: State, data: ClientData) -> Work:
+    def finish(
+        self, client: int, t: int, reply: bytes | memoryview | None, state: State, data: ClientData
+    ) -> Work:
         """The last reply, after round t, and the final model: the best by validation, or the merged one."""
         weights_D, memory, merged_round, merged = self._receive(client, t + 1, reply, state, data)
         state = states.best_in_use(state | {"weights": weights_D} | states.memory_rows(memory))
@@ -125,7 +129,7 @@ class Site:
     # The reply
 
     def _receive(
-        self, client: int, t: int, reply: bytes | None, state: State, data: ClientData
+        self, client: int, t: int, reply: bytes | memoryview | None, state: State, data: ClientData
     ) -> tuple[Tensor, TensorState, int, Score | None]:
         """Weights and memory after the reply, and the evaluation of the merged model."""
         self.clock = Stopwatch()
@@ -136,20 +140,21 @@ class Site:
         return weights_D, memory, merged_round, self._evaluate(data)
 
     def _merge(
-        self, client: int, t: int, reply: bytes | None, state: State
+        self, client: int, t: int, reply: bytes | memoryview | None, state: State
     ) -> tuple[Tensor, TensorState, int]:
         """Weights and memory after the reply, and the round whose aggregation they hold."""
         last, memory = int(state["round"]), states.memory_in(state, self._memory_type)
         if reply is None:
             return state["weights"], memory, last  # without messages a client goes on where it stopped
-        aggregated = wire.peek(reply).round
+        head = wire.peek(reply)
+        aggregated = head.round
         if not last <= aggregated < t:
             raise MismatchError(
                 f"client {client} got the aggregation of round {aggregated} at the start of round {t}, "
                 f"having last worked in round {last}"
             )
         address = wire.Address(self.selection.fingerprint, self.selection.d, aggregated, client, "down")
-        decoded = wire.decode(reply, address, known=states.references_in(state))
+        decoded = wire.decode(reply, address, known=states.references_in(state), head=head)
         if decoded.confirmed != last:
             raise MismatchError(
                 f"the server answers client {client}'s upload of round {decoded.confirmed}, "
@@ -267,11 +272,8 @@ class Site:
             reference=known[0] if known else None,
         )
         data = made.data
-        if find_type(made.value_type).exact:  # what would be decoded is known
-            got_nd = message.values_nd
-            if message.support_nd is not None:
-                got_nd = choose(message.support_nd, got_nd)
-        else:
+        got_nd = message.values_nd  # as they would be decoded from an exact type
+        if not find_type(made.value_type).exact:
             got_nd = wire.decode(data, address, known=known).message.values_nd
         memory = self.method.sent(memory, message, got_nd)
         state = state | {"round": torch.tensor([t])} | states.memory_rows(memory)
@@ -282,10 +284,7 @@ class Site:
         if self.method.sends_updates:
             model_nd = self.selection.take(fit.start_nD) + got_nd
             return data, state, self.selection.put(fit.end_nD, model_nd)[0]
-        kept_nd = got_nd
-        if message.support_nd is not None:
-            kept_nd = choose(message.support_nd, got_nd, self.selection.take(fit.end_nD))
-        state["weights"] = self.selection.put(fit.end_nD, kept_nd)[0]
+        state["weights"] = self.selection.put(fit.end_nD, got_nd, message.support_nd)[0]
         return data, state, self.selection.put(fit.end_nD, got_nd)[0]
 
     def _with_residual(self, message: Message, state: State, t: int) -> Message:

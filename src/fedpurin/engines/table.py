@@ -87,12 +87,14 @@ class StateTable:
 
 
 class Scratch:
-    """Rows in shared memory, where workers leave the state after a task."""
+    """Rows in shared memory, each for the state after a task and for a message of at most `room` bytes: the
+    reply to a client, which its upload then replaces. Through a socket they would be copied four times."""
 
-    def __init__(self, spec: Spec, n: int, descriptor: int | None = None) -> None:
-        self.spec, self.n = spec, n
-        self.descriptor = memory_file(n * spec.size) if descriptor is None else descriptor
-        self._memory = mmap.mmap(self.descriptor, n * spec.size)
+    def __init__(self, spec: Spec, n: int, room: int, descriptor: int | None = None) -> None:
+        self.spec, self.n, self.room = spec, n, room
+        self._stride = spec.size + -(-room // ALIGN) * ALIGN
+        self.descriptor = memory_file(n * self._stride) if descriptor is None else descriptor
+        self._memory = mmap.mmap(self.descriptor, n * self._stride)
 
     def close(self) -> None:
         with contextlib.suppress(BufferError):  # somebody still holds a row
@@ -100,11 +102,27 @@ class Scratch:
         os.close(self.descriptor)
 
     def write(self, row: int, state: State) -> None:
-        self.spec.fill(self._memory, state, row * self.spec.size)
+        self.spec.fill(self._memory, state, row * self._stride)
 
     def state(self, row: int) -> State:
         """Good until a worker leaves another one there."""
-        return self.spec.views(self._memory, row * self.spec.size)
+        return self.spec.views(self._memory, row * self._stride)
 
     def record(self, row: int) -> memoryview:
-        return memoryview(self._memory)[row * self.spec.size : (row + 1) * self.spec.size]
+        return self._bytes(row * self._stride, self.spec.size)
+
+    def put_message(self, row: int, data: bytes | memoryview | None) -> int | None:
+        """How long it is; None where there is none."""
+        if data is None:
+            return None
+        if len(data) > self.room:
+            raise ValueError(f"a message of {len(data)} bytes is longer than any can be ({self.room})")
+        self._bytes(row * self._stride + self.spec.size, len(data))[:] = data
+        return len(data)
+
+    def message(self, row: int, length: int | None) -> memoryview | None:
+        """Good until there is another one."""
+        return None if length is None else self._bytes(row * self._stride + self.spec.size, length)
+
+    def _bytes(self, at: int, length: int) -> memoryview:
+        return memoryview(self._memory)[at : at + length]

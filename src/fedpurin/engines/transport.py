@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -13,6 +11,7 @@ from fedpurin.engines.states import State, named_model
 from fedpurin.engines.table import Spec, StateTable
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.memory import give_back_memory
 from fedpurin.runs.rows import Rows, in_memory
 
 Reply = Callable[[int], bytes | None]
@@ -43,7 +42,7 @@ class Outcome:
 
     client: int
     meta: bytes = b""
-    upload: bytes | None = None
+    upload: bytes | memoryview | None = None  # good until the next outcome is taken
     digest: str = ""
     failure: Failure | None = None
 
@@ -96,7 +95,7 @@ class ClientTask:
     op: str  # "work" or "finish"
     client: int
     t: int
-    reply: bytes | None = None
+    reply: bytes | memoryview | None = None
     started: bool = False
     deaths: int = 0
 
@@ -112,13 +111,6 @@ class ClientTask:
             raise EngineError(
                 f"{who} died {self.deaths} times at client {self.client} in round {self.t}; {remedy}"
             )
-
-
-def give_back_memory() -> None:
-    """What was freed goes back to the system: of many runs in one process each would keep a part of it. Only
-    glibc has such a call."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Pool(Transport):

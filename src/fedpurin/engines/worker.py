@@ -1,14 +1,13 @@
 """What any worker does with a task; and a worker process of the local engine.
 
-It is started as `python -m fedpurin.engines.worker FD`. Frames on the socket are JSON, followed by raw bytes
-where the JSON announces them:
-    in   {"config", "path", "spec", "table", "rows", "scratch", "slot"}       once
-    in   {"op": "work" | "finish", "client", "t", "place", "row", "reply": bool} [reply]
-    out  {"digest", "failure": null | {"reason", "concerns"}, "upload": bool} meta [upload]
+It is started as `python -m fedpurin.engines.worker FD`. Frames on the socket:
+    in   {"config", "path", "spec", "table", "rows", "room", "scratch", "slot"}                once
+    in   {"op": "work" | "finish", "client", "t", "place", "row", "reply": null | length}
+    out  {"digest", "failure": null | {"reason", "concerns"}, "upload": null | length}, then meta, raw bytes
 `place` is where in the table's file the client's state begins, null for one that has its initial state.
-A result is written to `row` of the shared memory; the parent copies it once it has the answer, so a worker
-that dies half-way leaves its client's state as it was. It has two rows, so that it can be at its next task
-meanwhile.
+The reply lies in `row` of the shared memory, the upload takes its place, and the state after the task is
+beside it; the parent copies what it accepts once it has the answer, so a worker that dies half-way leaves its
+client's state as it was. It has two rows, so that it can be at its next task meanwhile.
 
 A job with Python objects is not built anew from its configuration: its workers are forked, and have them.
 """
@@ -100,7 +99,7 @@ def forked(connection: Connection, job: Job, hello: dict[str, Any], close: Calla
 
 def _serve(connection: Connection, site: Site | Exception, hello: dict[str, Any]) -> None:
     spec = Spec(hello["spec"])
-    scratch = Scratch(spec, hello["rows"], hello["scratch"])
+    scratch = Scratch(spec, hello["rows"], hello["room"], hello["scratch"])
 
     def read(place: int | None) -> State | None:
         return None if place is None else spec.views(read_at(hello["table"], place, spec.size))
@@ -108,17 +107,16 @@ def _serve(connection: Connection, site: Site | Exception, hello: dict[str, Any]
     with contextlib.suppress(EOFError, OSError):  # the parent is gone, perhaps in the middle of a message
         while True:
             order = json.loads(connection.recv_bytes())
-            reply = connection.recv_bytes() if order["reply"] else None
+            reply = scratch.message(order["row"], order["reply"])
             task = ClientTask(order["op"], order["client"], order["t"], reply)
             outcome, state = perform(site, task, partial(read, order["place"]))
             if outcome.failure is None:
                 scratch.write(order["row"], state)
             failure = asdict(outcome.failure) if outcome.failure else None
-            head = {"digest": outcome.digest, "failure": failure, "upload": outcome.upload is not None}
+            upload = scratch.put_message(order["row"], outcome.upload)
+            head = {"digest": outcome.digest, "failure": failure, "upload": upload}
             connection.send_bytes(json.dumps(head).encode())
             connection.send_bytes(outcome.meta)
-            if outcome.upload is not None:
-                connection.send_bytes(outcome.upload)
 
 
 if __name__ == "__main__":

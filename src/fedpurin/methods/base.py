@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -45,6 +46,11 @@ class Fit:
     noise: Callable[[], Tensor]  # [n, d] uniform in [0, 1), fixed by (seed, round, client)
     personal_nD: Tensor | None = None  # where the second training ended, see `personal_start`
     squares_nD: Tensor | None = None  # mean squared gradients of the last epoch, see `Ending.squares`
+
+    @cached_property
+    def theta_nd(self) -> Tensor:
+        """[n, d]: the exchanged parameters after local training; not to be changed."""
+        return self.selection.take(self.end_nD)
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Method(Generic[M, S]):
         return self.loss(model, x, y, memory)
 
     def upload(self, fit: Fit, memory: M) -> tuple[Message | None, M]:
-        return Message(fit.selection.take(fit.end_nD)), memory
+        return Message(fit.theta_nd), memory
 
     def in_use(self, fit: Fit, memory: M) -> tuple[Tensor | None, M]:
         """[n, D]: the personal model after training, where it is not the one that training ended with."""

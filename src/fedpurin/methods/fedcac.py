@@ -39,7 +39,7 @@ class FedCAC(Method[NoMemory, Groups]):
         return Groups()
 
     def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
-        theta_nd = fit.selection.take(fit.end_nD)
+        theta_nd = fit.theta_nd
         scores_nd = perturbation(theta_nd - fit.selection.take(fit.start_nD), theta_nd)
         mask_nd = critical_mask(scores_nd, fit.selection.sizes, self.tau, fallback=1e-20)
         return Message(theta_nd, critical_nd=mask_nd), memory

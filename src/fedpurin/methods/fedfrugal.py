@@ -166,7 +166,7 @@ class FedFrugal(Method[Offsets, Common]):
 
     def in_use(self, fit: Fit, memory: Offsets) -> tuple[Tensor | None, Offsets]:
         start_nd = fit.selection.take(fit.start_nD)
-        offset_nd = fit.selection.take(fit.end_nD) - start_nd
+        offset_nd = fit.theta_nd - start_nd
         mixed_nd = self.steady * memory.offset + (1 - self.steady) * offset_nd
         first_n1 = (memory.offset == 0).all(1, keepdim=True)
         offset_nd = torch.where(first_n1, offset_nd, mixed_nd)
@@ -177,7 +177,7 @@ class FedFrugal(Method[Offsets, Common]):
         return fit.selection.put(fit.end_nD, start_nd + weight * offset_nd), after
 
     def upload(self, fit: Fit, memory: Offsets) -> tuple[Message | None, Offsets]:
-        update_nd = fit.selection.take(fit.end_nD) - fit.selection.take(fit.start_nD) + memory.residual
+        update_nd = fit.theta_nd - fit.selection.take(fit.start_nD) + memory.residual
         mask_nd = largest(update_nd, fit.selection.sizes, self.up)
         after = Offsets(memory.initial, memory.change, update_nd, memory.offset)
         return Message(torch.where(mask_nd, update_nd, 0.0), support_nd=mask_nd), after

@@ -98,7 +98,7 @@ class FedPURIN(Method[NoMemory, Groups]):
         return Groups()
 
     def scores(self, fit: Fit) -> Tensor:
-        theta_nd = fit.selection.take(fit.end_nD)
+        theta_nd = fit.theta_nd
         match self.score:
             case "gradient":
                 g_nd = fit.selection.take(fit.gradient_nD)
@@ -124,8 +124,8 @@ class FedPURIN(Method[NoMemory, Groups]):
 
     def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
         # after `settle` the mask is where training left anything
-        mask_nd = fit.selection.take(fit.end_nD) != 0 if self.settle else self.inside(fit)
-        theta_nd = choose(mask_nd, fit.selection.take(fit.end_nD))
+        mask_nd = fit.theta_nd != 0 if self.settle else self.inside(fit)
+        theta_nd = choose(mask_nd, fit.theta_nd)
         return Message(theta_nd, critical_nd=mask_nd, support_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:
@@ -154,16 +154,13 @@ class FedPURIN(Method[NoMemory, Groups]):
 
     def download(self, weights_nD: Tensor, delivery: Delivery, memory: NoMemory) -> tuple[Tensor, NoMemory]:
         """Critical values that did not come are the client's own; others that nobody sent are 0."""
-        message, selection = delivery.message, delivery.selection
-        if message.support_nd is None:  # every value came
-            return selection.put(weights_nD, message.values_nd), memory
-        own_nd = selection.take(weights_nD)
-        if self.average == "paper":
-            kept = message.critical_nd
-            if kept is None:
-                kept = torch.zeros_like(message.support_nd)
-            elif self.noncritical == "local":
-                kept = torch.ones_like(kept)
-            own_nd = choose(kept, own_nd)
-        merged_nd = choose(message.support_nd, message.values_nd, own_nd)
-        return selection.put(weights_nD, merged_nd), memory
+        message, put = delivery.message, delivery.selection.put
+        replaced_nd, critical_nd = message.support_nd, message.critical_nd
+        if replaced_nd is not None and self.average == "paper":
+            if critical_nd is None:
+                replaced_nd = None
+            elif self.noncritical == "global":
+                replaced_nd = replaced_nd | ~critical_nd
+        if replaced_nd is not None and replaced_nd.all():
+            replaced_nd = None
+        return put(weights_nD, message.values_nd, replaced_nd), memory

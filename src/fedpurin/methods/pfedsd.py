@@ -61,7 +61,7 @@ class PFedSD(Averaging[Teacher]):
 
     def upload(self, fit: Fit, memory: Teacher) -> tuple[Message | None, Teacher]:
         taught = torch.full_like(memory.teacher_round, fit.t)
-        return Message(fit.selection.take(fit.end_nD)), Teacher(fit.end_nD, taught)
+        return Message(fit.theta_nd), Teacher(fit.end_nD, taught)
 
 
 def _teacher_logits(model: nn.Module, x: Tensor, teacher_D: Tensor) -> Tensor:

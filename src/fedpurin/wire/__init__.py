@@ -100,7 +100,7 @@ receiver that does not know it refuses it as an unknown value type.
 
 from fedpurin.value_types import all_types
 from fedpurin.wire.decoding import Decoded, decode, peek
-from fedpurin.wire.encoding import Encoded, Reference, encode
+from fedpurin.wire.encoding import Encoded, Reference, encode, longest
 from fedpurin.wire.header import LENGTH as HEADER_BYTES
 from fedpurin.wire.header import Address, Header
 from fedpurin.wire.values import quantize
@@ -117,6 +117,7 @@ __all__ = [
     "Reference",
     "decode",
     "encode",
+    "longest",
     "peek",
     "quantize",
 ]

@@ -40,10 +40,19 @@ def peek(data: bytes | memoryview) -> h.Header:
     return h.read(memoryview(data).cast("B"))
 
 
-def decode(data: bytes | memoryview, address: h.Address, *, known: Sequence[Reference] = ()) -> Decoded:
-    """The message, if it is for `address`; `known` are the masks it may refer to. Raises only WireError."""
+def decode(
+    data: bytes | memoryview,
+    address: h.Address,
+    *,
+    known: Sequence[Reference] = (),
+    head: h.Header | None = None,
+) -> Decoded:
+    """The message, if it is for `address`; `known` are the masks it may refer to. Raises only WireError.
+
+    `head` is what `peek` gave for these very bytes, whose checksum then is not computed again.
+    """
     view = memoryview(data).cast("B")
-    head = h.read(view)
+    head = head or h.read(view)
     h.check_address(head, address)
     h.check_consistent(head)
     critical_end = h.LENGTH + head.critical_bytes

@@ -43,6 +43,12 @@ class Reference:
         return zlib.crc32(self.bytes_for(d).data)
 
 
+def longest(d: int, values: str = "float32") -> int:
+    """No message of d parameters whose values are of this type, or of float32, has more bytes."""
+    sections = max(v.section_size(kind, d, d) for kind in (values, "float32"))
+    return h.LENGTH + 2 * masks.bytes_for(d) + sections
+
+
 @dataclass(frozen=True)
 class Encoded:
     """header + mask + values = len(data)"""
