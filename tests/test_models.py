@@ -12,7 +12,7 @@ from torch import nn
 
 from fedpurin.errors import ModelError
 from fedpurin.layout import Layout, read_parameters
-from fedpurin.models import BUILDERS, ResNet, build
+from fedpurin.models import BUILDERS, Conv2d, ResNet, build
 
 
 def size(model: nn.Module) -> int:
@@ -56,6 +56,51 @@ def test_resnet_layers_are_where_the_paper_has_them() -> None:
         if c.weight.numel() > 20_000:  # Kaiming normal, fan-out: standard deviation sqrt(2 / (out * k * k))
             expected = math.sqrt(2 / (c.out_channels * c.kernel_size[0] * c.kernel_size[1]))
             assert c.weight.std().item() == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("side", "size", "stride", "padding"),
+    [  # the last stages of the paper's networks (4 -> 2 -> 1), without padding, and larger ones
+        (4, 3, 2, 1),
+        (2, 3, 1, 1),
+        (2, 3, 2, 1),
+        (1, 3, 1, 1),
+        (2, 1, 2, 0),
+        (3, 3, 1, 0),
+        (7, 5, 3, 1),
+        (8, 3, 2, 1),
+    ],
+)
+def test_an_output_of_few_pixels_is_the_same_convolution(
+    batch: int, side: int, size: int, stride: int, padding: int
+) -> None:
+    """Against torch's own, in double precision: output, gradients, and how they lie in memory."""
+    torch.manual_seed(side + size)
+    ours = Conv2d(6, 5, size, stride, padding).double().to(memory_format=torch.channels_last)
+    x = torch.randn(batch, 6, side, side, dtype=torch.float64)
+    x = x.to(memory_format=torch.channels_last).requires_grad_()
+    expected = nn.Conv2d.forward(ours, x)
+    direction = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, (x, ours.weight), direction)
+    actual = ours(x)
+    torch.testing.assert_close(actual, expected)
+    for found, wanted in zip(
+        torch.autograd.grad(actual, (x, ours.weight), direction), gradients, strict=True
+    ):
+        torch.testing.assert_close(found, wanted)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_weights_that_meet_only_padding_have_no_gradient_at_all() -> None:
+    """A 3x3 kernel on an image of one pixel: eight of nine weights do nothing (CIFAR-100's last stage)."""
+    convolution = Conv2d(4, 3, 3, padding=1)
+    convolution(torch.rand(2, 4, 1, 1)).sum().backward()
+    gradient = convolution.weight.grad
+    assert gradient is not None
+    assert gradient[:, :, 1, 1].all()
+    gradient[:, :, 1, 1] = 0
+    assert not gradient.any()
 
 
 @pytest.mark.parametrize("name", BUILDERS)

@@ -13,20 +13,58 @@ from torch.nn import functional as F
 from fedpurin.errors import ModelError
 from fedpurin.plugins import load_function
 
+FEW_POSITIONS = 4
+"""Outputs of at most this many pixels are computed pixel by pixel, see `Conv2d`."""
+
+
+class Conv2d(nn.Conv2d):
+    """A square convolution without bias that stays fast where its output has few pixels (on CPUs).
+
+    oneDNN reads all weights anew for every image, which takes several times as long as the arithmetic once
+    the output is 2x2. Here every output pixel is one matrix product over the batch, of just those weights
+    that meet the image and not its padding.
+    """
+
+    def __init__(
+        self, channels_in: int, channels_out: int, size: int, stride: int = 1, padding: int = 0
+    ) -> None:
+        super().__init__(channels_in, channels_out, size, stride, padding, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = self._sights(x.shape[2]), self._sights(x.shape[3])
+        if len(rows) * len(columns) > FEW_POSITIONS or x.device.type != "cpu":
+            return super().forward(x)
+        # channels last, as both lie in memory: [batch, channels_in] each, [channels_out, channels_in] each
+        pixels = x.permute(0, 2, 3, 1).flatten(1, 2).unbind(1)
+        taps = self.weight.permute(0, 2, 3, 1).flatten(1, 2).unbind(1)
+        outputs = []
+        for row in rows:
+            for column in columns:
+                seen = [pixels[y * x.shape[3] + z] for y, _ in row for z, _ in column]
+                through = [taps[i * self.kernel_size[1] + j] for _, i in row for _, j in column]
+                outputs.append(F.linear(torch.cat(seen, 1), torch.cat(through, 1)))
+        return torch.stack(outputs, 1).reshape(len(x), len(rows), len(columns), -1).permute(0, 3, 1, 2)
+
+    def _sights(self, size: int) -> list[list[tuple[int, int]]]:
+        """Along one side of the image, for each output pixel: which input it sees through which weight."""
+        kernel, stride, padding = self.kernel_size[0], self.stride[0], int(self.padding[0])
+        starts = range(-padding, size + padding - kernel + 1, stride)
+        return [[(start + i, i) for i in range(kernel) if 0 <= start + i < size] for start in starts]
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.conv1 = Conv2d(channels_in, channels_out, 3, stride, padding=1)
         self.bn1 = nn.BatchNorm2d(channels_out)
-        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        self.conv2 = Conv2d(channels_out, channels_out, 3, padding=1)
         self.bn2 = nn.BatchNorm2d(channels_out)
         self.shortcut = nn.Sequential()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride, bias=False), nn.BatchNorm2d(channels_out)
+                Conv2d(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,7 +77,7 @@ class ResNet(nn.Module):
 
     def __init__(self, channels: int, classes: int, stages: tuple[int, ...]) -> None:
         super().__init__()
-        self.pre_conv = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.pre_conv = Conv2d(channels, 64, 7, stride=2, padding=3)
         self.pre_bn = nn.BatchNorm2d(64)
         blocks, width = [], 64
         for i, stage in enumerate(stages):
