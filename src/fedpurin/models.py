@@ -68,8 +68,8 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x), inplace=True)
 
 
 class ResNet(nn.Module):
@@ -90,7 +90,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(F.relu(self.pre_bn(self.pre_conv(x))), 3, stride=2, padding=1)
+        x = F.max_pool2d(F.relu(self.pre_bn(self.pre_conv(x)), inplace=True), 3, stride=2, padding=1)
         logits: Tensor = self.classifier(self.stages(x).mean(dim=(2, 3)))
         return logits
 
@@ -108,7 +108,7 @@ class SmallCNN(nn.Module):
         self.classifier = nn.Linear(64, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = F.relu(self.bn2(self.conv2(x)))
         x = F.adaptive_avg_pool2d(x, 4).flatten(1)
         logits: Tensor = self.classifier(F.relu(self.hidden(x)))

@@ -186,8 +186,10 @@ def cannot_mount() -> str:
     return "" if os.geteuid() == 0 and shutil.which("mount") else "mounting a small disk needs root"
 
 
-def full_disk(arena: Arena, count: int, until: float, step: int = 4096) -> Fault:
-    """A small tmpfs that grows a page at a time: the run stops wherever it is full, and goes on."""
+def full_disk(arena: Arena, count: int, until: float) -> Fault:
+    """A small tmpfs that grows by pages: the run stops wherever it is full, and goes on. Flower's database
+    takes megabytes; where every start takes seconds the disk is full less often in a run."""
+    step, growth = {"ray": (2**13, 4), "flower": (2**19, 2**6)}.get(arena.engine, (2**12, 1))
     fault = Fault("full disk (tmpfs)", arena.engine)
     mount = arena.folder / "small"
     mount.mkdir()
@@ -205,7 +207,7 @@ def full_disk(arena: Arena, count: int, until: float, step: int = 4096) -> Fault
                 assert_nothing_half_written(arena.path)
                 fault.struck += 1
                 fault.see("stopped, saying that the disk is full and how to go on")
-                size += step * arena.draw.randint(1, 4)
+                size += step * growth * arena.draw.randint(1, 4)
                 _mount("-o", f"remount,size={size}", str(mount))
             arena.finish()
             fault.runs += 1
@@ -251,6 +253,10 @@ def read_only(arena: Arena, count: int, until: float) -> Fault:
             if number % 4 == 3 and arena.path.is_dir():
                 allow(arena.path, writing=False)  # from the start
             victim = arena.start(prepare)
+            if arena.engine == "flower":  # other processes write, too
+                victim.wait(arena.draw.uniform(0.5, arena.seconds))
+                if victim.poll() is None and arena.path.is_dir():
+                    allow(arena.path, writing=False)
             victim.wait()
             if arena.path.is_dir():
                 allow(arena.path, writing=True)
@@ -271,9 +277,7 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
     fault = Fault("flipped bit in the newest checkpoint", arena.engine)
     with arena.strikes(fault, count, until) as numbers:
         for _ in numbers:
-            n = arena.draw.randint(9, 14)  # in the lines of round 3 or later: between two checkpoints
-            victim = arena.start(lambda n=n: _die_at("log append", n))
-            victim.wait()
+            victim = _killed_between_checkpoints(arena)
             kept = checkpoints(arena.path / "checkpoints") if arena.path.is_dir() else []
             if victim.code == 0 or len(kept) < 2:
                 fault.see("no second checkpoint yet" if victim.code else COMPLETE)
@@ -286,6 +290,25 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
             assert f"goingonafterround{int(kept[-2].name[-5:])}" in said, said
             fault.see("found; went on from the one before, and said so")
     return fault
+
+
+def _killed_between_checkpoints(arena: Arena) -> Victim:
+    """In round 3 or later."""
+    if arena.engine != "flower":
+        n = arena.draw.randint(9, 14)
+        victim = arena.start(lambda: _die_at("log append", n))
+        victim.wait()
+        return victim
+    victim = arena.start()
+    while len(checkpoints(arena.path / "checkpoints")) < 2 and victim.wait(0.02) is None:
+        pass
+    victim.wait(arena.draw.uniform(0, 3))  # the sites may be ahead of the checkpoint by then, or not
+    family = victim.family() if victim.poll() is None else set()
+    if victim.poll() is None:
+        os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    wait_until_gone(family)
+    return victim
 
 
 def flip(file: Path, draw: random.Random) -> None:

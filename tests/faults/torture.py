@@ -92,12 +92,10 @@ def torture(folder: Path, clock: Clock, seed: int, engines: list[str]) -> Iterat
         yield kills(arena, clock.at_least(KILLS[engine]), clock.until(SHARES[engine]))
         yield signals(arena, signal.SIGINT, few, clock.until(0.02))
         yield signals(arena, signal.SIGTERM, few, clock.until(0.02))
-        if engine != "flower":  # whose sites can repeat one round, not two (docs/reliability.md)
-            yield flipped_bits(arena, few, clock.until(0.01))
-        if engine == "local":
-            yield read_only(arena, few, clock.until(0.01))
-            if small_disks:
-                yield full_disk(arena, few, clock.until(0.01))
+        yield flipped_bits(arena, few, clock.until(0.01))
+        yield read_only(arena, few, clock.until(0.01))
+        if small_disks:
+            yield full_disk(arena, few, clock.until(0.01))
 
 
 def disk_faults(clock: Clock, seed: int) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ from fedpurin.cli.main import main
 
 PATIENCE = 120.0  # seconds that processes may take to end after the one that started them
 PR_SET_PDEATHSIG = 1  # none of them outlives the one that tortures them
+PR_SET_SECUREBITS, NO_ROOT = 28, 0b11  # for good: another program does not get root's rights back
 DAC = 0b111  # the first capabilities: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH
 
 
@@ -85,12 +86,14 @@ def wait_until_gone(pids: set[int]) -> None:
 
 
 def without_roots_rights() -> None:
-    """Permissions of files count for this process, even if it is root's."""
+    """Permissions of files count for this process and those that it starts, even if they are root's."""
     if os.geteuid() != 0:
         return
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     sets = (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
     if libc.capget(header, sets):
         raise OSError(ctypes.get_errno(), "capget")
     sets[0] &= ~DAC  # effective; what is permitted stays

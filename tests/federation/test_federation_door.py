@@ -94,7 +94,7 @@ def door(tmp_path_factory: pytest.TempPathFactory, nginx: str, nothing_left: Non
                     check_server(f"127.0.0.1:{door.port}", door.ca)
                     break
                 except EngineError:
-                    assert service.alive(), service.tail()
+                    assert service.alive(), service.last_words()
                     assert time.monotonic() < deadline
             yield door
     finally:

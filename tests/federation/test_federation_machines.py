@@ -154,9 +154,9 @@ def test_a_node_without_a_key_is_refused(place: Place, server: Typed) -> None:
         *("--host", "127.0.0.1", "--port", str(free_port()), "--max-retries", "1"),
     ]
     with Service("keyless", command, log=home / "log", env=flower_environment(home)) as node:
-        wait_for(lambda: not node.alive(), 300, node.tail)
+        wait_for(lambda: not node.alive(), 300, node.last_words)
         assert node.exit_code() != 0
-        assert "404" in node.tail(40)
+        assert "404" in node.log.read_text()
     assert "is connected" not in server.text()
 
 

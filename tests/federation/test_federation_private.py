@@ -42,7 +42,7 @@ def test_a_server_inside_is_reached_through_the_socket_only(tmp_path: Path) -> N
         with Service("inside", command, log=tmp_path / "log", prefix=network.prefix) as inside:
             answer = b""
             while not answer:
-                assert inside.alive(), inside.tail()
+                assert inside.alive(), inside.last_words()
                 answer = ask(network.socket)
             assert answer.startswith(b"HTTP/1.0 200")
             with pytest.raises(ConnectionRefusedError):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fedpurin.errors import EngineError
+from fedpurin.federation.cluster import SuperLink
 from fedpurin.federation.service import Service, flower_environment, free_port, wait_healthy
 
 # A program that starts a helper in a session of its own, as Flower does, and tells both process ids.
@@ -106,6 +110,39 @@ def test_a_service_that_dies_while_starting_is_reported_with_the_end_of_its_log(
         pytest.raises(EngineError, match=r"the thing stopped while starting.*no such option"),
     ):
         wait_healthy(service, f"http://127.0.0.1:{free_port()}/health")
+
+
+def test_the_reason_is_the_last_error_of_its_own_life_not_the_last_line(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("OSError: of a life before\n")
+    program = "import sys; sys.exit('Traceback\\nsqlite3.OperationalError: no\\n]\\n(Background: elsewhere)')"
+    with Service("the thing", [sys.executable, "-c", program], log=tmp_path / "log") as service:
+        wait_for(lambda: not service.alive())
+        assert service.last_words().endswith("ends: sqlite3.OperationalError: no")
+    with Service("the thing", [sys.executable, "-c", "print(7)"], log=tmp_path / "log") as service:
+        wait_for(lambda: not service.alive())
+        assert service.last_words().endswith("ends: 7")
+
+
+def test_where_the_disk_is_full_that_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Service("the thing", [sys.executable, "-c", "print(7)"], log=tmp_path / "log") as service:
+        full = shutil.disk_usage(tmp_path)._replace(free=4096)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+        assert service.last_words().startswith("No space left on device: make room for")
+
+
+@pytest.mark.slow
+def test_a_superlink_whose_first_start_was_cut_short_comes_up(tmp_path: Path) -> None:
+    """Killed, or out of disk, while its database was being made: a table is there, but not its version."""
+    with closing(sqlite3.connect(tmp_path / "superlink.db")) as database:
+        database.execute("CREATE TABLE task_event (id INTEGER)")
+    link = SuperLink(tmp_path)
+    try:
+        link.wait()
+        made = (tmp_path / "superlink.db").stat().st_ino
+        link.restart()
+        assert (tmp_path / "superlink.db").stat().st_ino == made, "what it knows stays"
+    finally:
+        link.stop()
 
 
 def test_flower_is_quiet_unless_asked_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

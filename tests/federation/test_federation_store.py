@@ -20,10 +20,9 @@ def test_what_was_saved_is_loaded_even_where_states_share_tensors(tmp_path: Path
     before = state(1, 0.5)
     after = before | {"round": torch.tensor([2])}
     Store(tmp_path, "run", 4).save(2, before, after)
-    saved = Store(tmp_path, "run", 4).load()
-    assert saved is not None
+    (saved,) = Store(tmp_path, "run", 4).load()
     assert saved.round == 2
-    assert saved.rounds() == [1, 2]
+    assert [int(state["round"]) for state in (saved.before, saved.after)] == [1, 2]
     assert torch.equal(saved.after["weights"], before["weights"])
 
 
@@ -32,9 +31,31 @@ def test_saving_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["state.safetensors"]
 
 
+def test_the_round_before_is_kept_too_and_a_repeated_one_leaves_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, "run", 0)
+    for round_ in (1, 2, 4, 4, 4):
+        store.save(round_, state(round_ - 1), state(round_))
+    assert [saved.round for saved in store.load()] == [4, 2]
+
+
+def test_killed_between_the_two_files_a_client_can_repeat_its_round(tmp_path: Path) -> None:
+    store = Store(tmp_path, "run", 0)
+    store.save(4, state(3), state(4))
+    store.state_file.rename(store.earlier_file)
+    assert int(_picked(store.load(), 5, confirmed=4)["round"]) == 4
+    store.save(5, state(4), state(5))
+    assert [saved.round for saved in store.load()] == [5, 4]
+
+
+def _picked(saved: list[Saved], t: int, confirmed: int | None) -> dict[str, torch.Tensor]:
+    found = pick(saved, t, confirmed)
+    assert found is not None
+    return found
+
+
 def test_each_run_has_a_memory_of_its_own(tmp_path: Path) -> None:
     Store(tmp_path, "first", 0).save(1, state(0), state(1))
-    assert Store(tmp_path, "second", 0).load() is None
+    assert Store(tmp_path, "second", 0).load() == []
 
 
 def test_the_state_of_another_client_is_refused(tmp_path: Path) -> None:
@@ -61,50 +82,72 @@ SAVED = Saved(round=5, before=state(3), after=state(5))
 
 
 def test_an_accepted_upload_is_built_upon() -> None:
-    assert pick(SAVED, 6, confirmed=5) is SAVED.after
+    assert pick([SAVED], 6, confirmed=5) is SAVED.after
 
 
 def test_a_lost_upload_is_forgotten() -> None:
-    assert pick(SAVED, 6, confirmed=3) is SAVED.before
+    assert pick([SAVED], 6, confirmed=3) is SAVED.before
 
 
 def test_a_repeated_round_starts_where_it_started() -> None:
-    assert pick(SAVED, 5, confirmed=3) is SAVED.before
+    assert pick([SAVED], 5, confirmed=3) is SAVED.before
 
 
 def test_a_repeated_last_reply_is_applied_to_the_trained_model_again() -> None:
     saved = Saved(
         round=6, before=state(5, 1.0), after=state(5, 2.0)
     )  # the final model carries the round of its upload
-    assert pick(saved, 6, confirmed=5) is saved.before
+    assert pick([saved], 6, confirmed=5) is saved.before
 
 
 def test_without_messages_a_client_goes_on_and_repeats_a_round_exactly() -> None:
-    assert pick(SAVED, 6, confirmed=None) is SAVED.after
-    assert pick(SAVED, 5, confirmed=None) is SAVED.before
+    assert pick([SAVED], 6, confirmed=None) is SAVED.after
+    assert pick([SAVED], 5, confirmed=None) is SAVED.before
 
 
 def test_a_new_client_starts_from_the_initial_state() -> None:
-    assert pick(None, 4, confirmed=0) is None
+    assert pick([], 4, confirmed=0) is None
 
 
 def test_a_client_that_the_server_has_forgotten_starts_anew_in_the_next_round() -> None:
     """Its state is too old: one round without it, then it is answered like one that never took part."""
     with pytest.raises(LostStateError):
-        pick(SAVED, 9, confirmed=8)
-    assert pick(SAVED, 10, confirmed=0) is None
+        pick([SAVED], 9, confirmed=8)
+    assert pick([SAVED], 10, confirmed=0) is None
 
 
 def test_a_client_that_lost_its_state_says_so() -> None:
     with pytest.raises(LostStateError):
-        pick(None, 4, confirmed=3)
+        pick([], 4, confirmed=3)
     with pytest.raises(LostStateError):
-        pick(SAVED, 9, confirmed=8)
+        pick([SAVED], 9, confirmed=8)
 
 
-def test_a_server_that_went_back_in_time_is_refused() -> None:
-    with pytest.raises(RunError, match="already worked in round 5"):
-        pick(SAVED, 4, confirmed=3)
+EARLIER = Saved(round=3, before=state(2), after=state(3))
+
+
+def test_a_server_that_lost_its_newest_checkpoint_may_repeat_two_rounds() -> None:
+    assert pick([SAVED, EARLIER], 3, confirmed=2) is EARLIER.before
+    assert pick([SAVED, EARLIER], 4, confirmed=3) is SAVED.before
+    assert pick([SAVED, EARLIER], 4, confirmed=2) is EARLIER.before, "round 3 went without it this time"
+    assert pick([SAVED, EARLIER], 5, confirmed=2) is EARLIER.before
+    for t, found in ((6, SAVED.after), (5, SAVED.before), (4, SAVED.before), (3, EARLIER.before)):
+        assert pick([SAVED, EARLIER], t, confirmed=None) is found, "without messages"
+
+
+def test_the_round_before_the_last_reply_is_not_repeated_from_its_own_outcome() -> None:
+    """The final model carries the round of the last upload."""
+    final = Saved(round=6, before=state(5), after=state(5))
+    trained = Saved(round=5, before=state(4), after=state(5))
+    assert pick([final, trained], 5, confirmed=4) is trained.before
+    assert pick([final, trained], 5, confirmed=None) is trained.before
+
+
+def test_a_server_that_went_further_back_in_time_is_refused() -> None:
+    for confirmed in (1, None):
+        with pytest.raises(RunError, match="already worked in round 5"):
+            pick([SAVED, EARLIER], 2, confirmed)
+    assert pick([SAVED, EARLIER], 2, confirmed=0) is None, "it begins anew, and so does this client"
 
 
 @pytest.mark.parametrize(("silent_after", "goes_on"), [(1, True), (0, False)])

@@ -117,3 +117,13 @@ def test_records_in_memory_travel_with_their_index() -> None:
     other.restore(rows.index())
     assert other.read(4) == record(4, 2)
     assert other.read(5) is None
+
+
+def test_a_server_that_goes_back_in_memory_forgets_whom_it_did_not_know_then() -> None:
+    rows = RowFile("r", SIZE)
+    rows.write(0, record(0, 1))
+    before = rows.index()
+    rows.write(0, record(0, 2))
+    rows.write(5, record(5, 2))
+    rows.restore(before)
+    assert (rows.read(0), rows.read(5)) == (record(0, 1), None)

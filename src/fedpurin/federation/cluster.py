@@ -25,6 +25,7 @@ from fedpurin.federation.service import (
     Service,
     flower_environment,
     free_port,
+    no_room,
     program,
     tidy,
     wait_healthy,
@@ -87,6 +88,8 @@ class SuperLink(FlowerProcess):
         connection = {"address": self.address, **trust}
         table = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
         (self.home / "config.toml").write_text(tomli_w.dumps(table))
+        self.database = self.folder / "superlink.db"
+        self._made = self.folder / "superlink.made"  # the database is whole
         self.service = self._start()
 
     @property
@@ -109,8 +112,10 @@ class SuperLink(FlowerProcess):
     def _start(self) -> Service:
         if self.open_to_others is None:
             self.network = PrivateNetwork(self.folder, self.port)
+        if not self._made.exists() and not (self.folder / "flower-run").exists():
+            self.database.unlink(missing_ok=True)  # its start was cut short: it would never come up again
         command = [program("flower-superlink"), *self.options()]
-        command += ["--database", str(self.folder / "superlink.db")]  # nodes find it again after a crash
+        command += ["--database", str(self.database)]  # nodes find it again after a crash
         command += ["--enable-supernode-auth" if self.certificates else "--insecure"]
         log = self.folder / "superlink.log"
         return Service("the SuperLink", command, log=log, env=self.env, prefix=self.prefix)
@@ -126,6 +131,7 @@ class SuperLink(FlowerProcess):
         ca = self.certificates / "ca.pem" if self.certificates else None
         url = f"{'https' if ca else 'http'}://{self.address}/health"
         wait_healthy(self.service, url, ca=ca, through=through)
+        self._made.touch()
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """Run one `flwr` command against this SuperLink and return its JSON."""
@@ -144,9 +150,10 @@ class SuperLink(FlowerProcess):
             answer = dict(json.loads(done.stdout))
         except json.JSONDecodeError:
             said = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-            raise EngineError(f"{problem}: {said[-1]}") from None
+            raise EngineError(no_room(self.folder) or f"{problem}: {said[-1]}") from None
         if not answer.get("success"):
-            raise EngineError(f"{problem}: {answer.get('error-message', answer)}")
+            said = str(answer.get("error-message", answer)).split("\n\n")
+            raise EngineError(no_room(self.folder) or f"{problem}: {said[-1].strip()}")
         return answer
 
     def start_run(self, settings: dict[str, str]) -> str:

@@ -97,7 +97,9 @@ class _Translator:
 
     def __call__(self, event: Line) -> None:
         kind = event["event"]
-        if kind == "round":
+        if kind == "warning":
+            self.watcher.warned(event["text"])
+        elif kind == "round":
             if not self.running:
                 self.running = True
                 self.watcher.start(self.job, self.path, event["round"] - 1)

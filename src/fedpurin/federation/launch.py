@@ -22,7 +22,7 @@ from fedpurin.engines.flower.settings import Terms
 from fedpurin.errors import EngineError, RunError
 from fedpurin.federation.cluster import SuperLink
 from fedpurin.federation.keys import ServerKeys
-from fedpurin.federation.service import Service
+from fedpurin.federation.service import Service, no_room
 from fedpurin.files import make_folders, only_process, write_atomic
 
 POLL_SECONDS = 0.1
@@ -105,7 +105,7 @@ class Launched:
                 lines, self._position = new_lines(self.events, self._position)
                 for event in lines:
                     if event["event"] == "error":
-                        raise EngineError(str(event["message"]))
+                        raise EngineError(no_room(self.folder) or str(event["message"]))
                     self._deaths = 0 if event["event"] == "round_done" else self._deaths
                     yield event
                     if event["event"] == "done":
@@ -123,10 +123,7 @@ class Launched:
         ended = self.rounds if not self.rounds.alive() else self.link.service
         self._deaths += 1
         if self._deaths > MAX_DEATHS:
-            raise EngineError(
-                f"{ended.name} ended {self._deaths} times; its log {ended.log} ends: "
-                f"{' '.join(ended.tail(3).split())}"
-            )
+            raise EngineError(f"{ended.name} ended {self._deaths} times; {ended.last_words()}")
         self.rounds.stop()
         if not self.link.alive():
             self.link.restart()

@@ -20,6 +20,7 @@ EVENTS = {
     "revoked": "client {client} is refused: its key was revoked; its model stays as last merged",
     "replaced": "the old key of client {client} is refused",
     "restarted": "{what}",
+    "warning": "{text}",
     "finishing": "last reply to {asked} clients",
 }
 

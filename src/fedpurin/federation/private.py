@@ -59,7 +59,7 @@ class PrivateNetwork:
                     *("--target", str(inside), "--"),
                 ]
             time.sleep(0.02)
-        raise EngineError(f"{self.service.name} did not start: {self.service.tail(3)}")
+        raise EngineError(f"{self.service.name} did not start; {self.service.last_words()}")
 
     def stop(self) -> None:
         self.service.stop()

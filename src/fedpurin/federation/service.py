@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,9 @@ from fedpurin.federation import guard
 
 STOP_SECONDS = guard.GRACE_SECONDS + 5.0
 RESTART_SECONDS = 1.0  # at least between two starts of a service
+LITTLE_ROOM = 2**20  # bytes; with less a database can no longer be written
+LAST_LINES = 100  # of a log, in which the reason for an end may stand
+ERROR_LINE = re.compile(r"[\w.]*(Error|Exception)\b")  # the last line of a traceback begins like this
 MAX_RESTARTS, RESTARTS_WITHIN_SECONDS = 6, 60.0
 
 
@@ -64,6 +68,15 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def no_room(folder: Path) -> str:
+    """Why nothing can be written there; "" where there is room. A database that says no answers with a status
+    of the server's, and a process that cannot write its log ends without a word."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(folder).free < LITTLE_ROOM:
+            return f"No space left on device: make room for {folder}, then go on"
+    return ""
+
+
 class Service:
     """One long-running command under a guard. Use it as a context manager, or call `stop`."""
 
@@ -79,6 +92,7 @@ class Service:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            self._log_from = output.tell()  # what is before is of an earlier one
             self._process = subprocess.Popen(
                 [*(prefix or []), sys.executable, "-I", guard.__file__, *command],
                 stdin=subprocess.PIPE,  # the guard ends when this pipe closes, so also when we are killed
@@ -98,11 +112,17 @@ class Service:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
-    def tail(self, lines: int = 5) -> str:
-        """The end of the log, for error messages."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").strip().splitlines()[-lines:])
-        return ""
+    def last_words(self) -> str:
+        """For an error message: why it ended, as far as the disk or its log can tell."""
+        if full := no_room(self.log.parent):
+            return full
+        lines: list[str] = []
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            file.seek(self._log_from)
+            lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines[-LAST_LINES:] if ERROR_LINE.match(line)]
+        said = [*lines[-1:], *errors[-1:]]
+        return f"its log {self.log} ends: {said[-1].strip()}" if said else f"its log {self.log} is empty"
 
     def close(self) -> None:
         """Tell the guard to end everything, without waiting."""
@@ -156,8 +176,8 @@ class Kept:
         old = self.service
         if len(self._began) > MAX_RESTARTS:
             raise EngineError(
-                f"{old.name} ended {MAX_RESTARTS} times within {RESTARTS_WITHIN_SECONDS:.0f} s; its log "
-                f"{old.log} ends: {' '.join(old.tail(3).split())}"
+                f"{old.name} ended {MAX_RESTARTS} times within {RESTARTS_WITHIN_SECONDS:.0f} s; "
+                f"{old.last_words()}"
             )
         old.close()
         self.service = self._start()
@@ -177,9 +197,7 @@ def wait_healthy(
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if not service.alive():
-            raise EngineError(
-                f"{service.name} stopped while starting; its log {service.log} ends: {service.tail(3)}"
-            )
+            raise EngineError(f"{service.name} stopped while starting; {service.last_words()}")
         with contextlib.suppress(OSError, http.client.HTTPException):
             if _status(url, context, through) == 200:
                 return

@@ -157,6 +157,8 @@ class RowFile:
         """Go on from the index of a checkpoint, among whatever other tensors. `beside` are those of
         checkpoints that stay, so that what they refer to stays too."""
         if f"{self.name}.rows" in tensors:
+            for client in list(self._at):
+                self.drop(client)
             for client, record in zip(
                 tensors[f"{self.name}.client"].tolist(), tensors[f"{self.name}.rows"], strict=True
             ):

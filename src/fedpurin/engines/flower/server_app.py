@@ -76,7 +76,7 @@ def serve(
     with RunDirectory.open(path) as directory:
         job = Job.build(directory.config())
         peers = Peers(grid, job.config.run.clients, terms, notify, roster or Roster())
-        # Every round is checkpointed: clients can repeat one round, not two.
+        # Every round is checkpointed: clients can repeat two rounds, for a newest checkpoint that is damaged.
         policy = Policy(terms.minimum, forgiving=True, checkpoint_every=1)
         return Driver(job, directory, peers, policy, EventWatcher(notify)).run()
 
@@ -103,7 +103,7 @@ def main(order: dict[str, Any]) -> None:
         raise
     except Exception as error:
         log.exception("the server failed")
-        notify("error", message=f"{type(error).__name__}: {error}")
+        notify("error", message=f"{type(error).__name__}: {error}".splitlines()[0])
         raise
     notify("done", digest=result["digest"], missing=result["missing_clients"])
 
