@@ -39,3 +39,29 @@ def test_the_wire_benchmark_measures_every_value_type(tmp_path: Path) -> None:
     run(["benchmarks/wire.py", "--parameters", "2000", "--json", str(file)])
     rows = json.loads(file.read_text())["rows"]
     assert {row["values"].removesuffix(" packed") for row in rows} == set(wire.VALUE_TYPES)
+
+
+def test_the_benchmark_of_convolutions_leaves_ours_in_place(tmp_path: Path) -> None:
+    from fedpurin.models import Conv2d
+
+    ours, file = Conv2d.forward, tmp_path / "convolutions.json"
+    from benchmarks import convolutions
+
+    row = convolutions.measure("resnet8", batch=2, steps=1, repeats=1)
+    assert row["ratio"] > 0
+    assert Conv2d.forward is ours
+    run(
+        [
+            "-m",
+            "benchmarks.convolutions",
+            "--repeats",
+            "1",
+            "--steps",
+            "1",
+            "--batch",
+            "2",
+            "--json",
+            str(file),
+        ]
+    )
+    assert [row["model"] for row in json.loads(file.read_text())["rows"]] == ["resnet8", "resnet10"]

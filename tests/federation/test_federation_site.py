@@ -355,9 +355,7 @@ def test_every_event_is_told_in_one_plain_line(tmp_path: Path) -> None:
     assert told(event="waiting", have=1, want=3) == "waiting for clients: 1 of 3 connected"
     assert told(event="failed", round=2, client=1, reason="x") == "round 2: client 1 left out: x"
     assert told(event="round_done", round=2, accepted=3) == "round 2: 3 uploads, mean accuracy 0.750, 2.0 s"
-    assert (
-        told(event="warning", text="round-00002 is damaged") == "round-00002 is damaged"
-    )
+    assert told(event="warning", text="round-00002 is damaged") == "round-00002 is damaged"
     assert told(event="started", pid=1) is None
 
 
