@@ -58,7 +58,7 @@ def test_resnet_layers_are_where_the_paper_has_them() -> None:
             assert c.weight.std().item() == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 100])
+@pytest.mark.parametrize("batch", [1, 2, 8, 100])
 @pytest.mark.parametrize(
     ("side", "size", "stride", "padding"),
     [  # the last stages of the paper's networks (4 -> 2 -> 1), without padding, and larger ones

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fedpurin.errors import ModelError
 from fedpurin.plugins import load_function
 
-FEW_POSITIONS = 4
-"""Outputs of at most this many pixels are computed pixel by pixel, see `Conv2d`."""
+FEW_PIXELS, IMAGES_A_PIXEL = 4, 2
+"""Outputs of so few pixels, of so many images for each, are computed pixel by pixel, see `Conv2d`."""
 
 
 class Conv2d(nn.Conv2d):
@@ -32,7 +32,8 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, columns = self._sights(x.shape[2]), self._sights(x.shape[3])
-        if len(rows) * len(columns) > FEW_POSITIONS or x.device.type != "cpu":
+        pixels_out = len(rows) * len(columns)
+        if x.device.type != "cpu" or pixels_out > FEW_PIXELS or len(x) < IMAGES_A_PIXEL * pixels_out:
             return super().forward(x)
         # channels last, as both lie in memory: [batch, channels_in] each, [channels_out, channels_in] each
         pixels = x.permute(0, 2, 3, 1).flatten(1, 2).unbind(1)
