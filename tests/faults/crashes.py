@@ -21,6 +21,7 @@ from victims import Victim, start, wait_until_gone, without_roots_rights
 from fedpurin import files
 from fedpurin.engines.local import _Worker
 from fedpurin.runs.checkpoints import checkpoints
+from fedpurin.runs.directory import models_to_collect
 from tiny import tiny_config
 
 MOST_IN_A_ROW = 6  # faults of one run before it may end in peace
@@ -81,8 +82,8 @@ class Arena:
         return victim.code == 1 and "Ray could not be started" in said and "Traceback" not in said
 
     def finish(self) -> None:
-        if not (self.path / "result.json").exists():
-            self.go_on()
+        if not (self.path / "result.json").exists() or models_to_collect(self.path):
+            self.go_on()  # as the command said when it was stopped
         assert_like_an_undisturbed_run(self.path, self.undisturbed)
         shutil.rmtree(self.path)
 
@@ -212,7 +213,7 @@ def full_disk(arena: Arena, count: int, until: float) -> Fault:
             arena.finish()
             fault.runs += 1
         finally:
-            subprocess.run(["umount", str(mount)], check=True)
+            subprocess.run(["umount", "--lazy", str(mount)], check=True)  # stopped, its processes may linger
     fault.seconds = time.monotonic() - began
     return fault
 
