@@ -2,7 +2,7 @@
 
 python -m benchmarks.convolutions [--repeats 5] [--steps 10] [--batch 100] [--json FILE]
 
-Processor seconds, one torch thread, the two in turn; the ratio of medians says what is gained.
+Processor seconds, one torch thread, the two in turn; the median of their ratios says what is gained.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class SmallCNN(nn.Module):
         self.classifier = nn.Linear(64, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
         x = F.adaptive_avg_pool2d(x, 4).flatten(1)
         logits: Tensor = self.classifier(F.relu(self.hidden(x)))

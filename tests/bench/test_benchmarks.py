@@ -50,18 +50,6 @@ def test_the_benchmark_of_convolutions_leaves_ours_in_place(tmp_path: Path) -> N
     row = convolutions.measure("resnet8", batch=8, steps=1, repeats=1)
     assert row["ratio"] > 0
     assert Conv2d.forward is ours
-    run(
-        [
-            "-m",
-            "benchmarks.convolutions",
-            "--repeats",
-            "1",
-            "--steps",
-            "1",
-            "--batch",
-            "2",
-            "--json",
-            str(file),
-        ]
-    )
+    words = ["--repeats", "1", "--steps", "1", "--batch", "8", "--json"]
+    run(["-m", "benchmarks.convolutions", *words, str(file)])
     assert [row["model"] for row in json.loads(file.read_text())["rows"]] == ["resnet8", "resnet10"]

@@ -42,7 +42,7 @@ def test_killed_between_the_two_files_a_client_can_repeat_its_round(tmp_path: Pa
     store = Store(tmp_path, "run", 0)
     store.save(4, state(3), state(4))
     store.state_file.rename(store.earlier_file)
-    assert int(_picked(store.load(), 5, confirmed=4)["round"]) == 4
+    assert int(_picked([*store.load()], 5, confirmed=4)["round"]) == 4
     store.save(5, state(4), state(5))
     assert [saved.round for saved in store.load()] == [5, 4]
 
@@ -55,13 +55,13 @@ def _picked(saved: list[Saved], t: int, confirmed: int | None) -> dict[str, torc
 
 def test_each_run_has_a_memory_of_its_own(tmp_path: Path) -> None:
     Store(tmp_path, "first", 0).save(1, state(0), state(1))
-    assert Store(tmp_path, "second", 0).load() == []
+    assert list(Store(tmp_path, "second", 0).load()) == []
 
 
 def test_the_state_of_another_client_is_refused(tmp_path: Path) -> None:
     Store(tmp_path, "run", 0).save(1, state(0), state(1))
     with pytest.raises(RunError, match="is of client 0"):
-        Store(tmp_path, "run", 1).load()
+        list(Store(tmp_path, "run", 1).load())
 
 
 def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -69,7 +69,19 @@ def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store.save(1, state(0), state(1))
     store.state_file.write_bytes(store.state_file.read_bytes()[:50])
     with pytest.raises(RunError, match="delete it to join afresh"):
-        store.load()
+        list(store.load())
+
+
+def test_a_damaged_earlier_file_matters_only_to_who_needs_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, "run", 0)
+    for round_ in (1, 2):
+        store.save(round_, state(round_ - 1), state(round_))
+    store.earlier_file.write_bytes(b"")
+    found = pick(store.load(), 3, confirmed=2)
+    assert found is not None
+    assert int(found["round"]) == 2
+    with pytest.raises(RunError, match=r"earlier\.safetensors is damaged"):
+        pick(store.load(), 1, confirmed=7)
 
 
 @pytest.mark.parametrize("name", ["", "../../etc", "a/b", "a b"])

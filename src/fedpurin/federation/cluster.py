@@ -88,7 +88,6 @@ class SuperLink(FlowerProcess):
         connection = {"address": self.address, **trust}
         table = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
         (self.home / "config.toml").write_text(tomli_w.dumps(table))
-        self.database = self.folder / "superlink.db"
         self._made = self.folder / "superlink.made"  # the database is whole
         self.service = self._start()
 
@@ -113,9 +112,12 @@ class SuperLink(FlowerProcess):
         if self.open_to_others is None:
             self.network = PrivateNetwork(self.folder, self.port)
         if not self._made.exists() and not (self.folder / "flower-run").exists():
-            self.database.unlink(missing_ok=True)  # its start was cut short: it would never come up again
+            for file in self.folder.glob(
+                "superlink.db*"
+            ):  # its start was cut short: it would never come up again
+                file.unlink()
         command = [program("flower-superlink"), *self.options()]
-        command += ["--database", str(self.database)]  # nodes find it again after a crash
+        command += ["--database", str(self.folder / "superlink.db")]  # nodes find it again after a crash
         command += ["--enable-supernode-auth" if self.certificates else "--insecure"]
         log = self.folder / "superlink.log"
         return Service("the SuperLink", command, log=log, env=self.env, prefix=self.prefix)

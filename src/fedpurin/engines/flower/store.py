@@ -14,7 +14,7 @@ checkpoint is damaged, and which repeats two.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from fedpurin import files
 from fedpurin.errors import RunError
-from fedpurin.files import disk, write_atomic
 
 State = dict[str, Tensor]
 
@@ -51,13 +51,13 @@ class Store:
         self.earlier_file = self.folder / "earlier.safetensors"
         self.model_file = self.folder / "model.safetensors"
 
-    def load(self) -> list[Saved]:
-        """What there is, newest first."""
-        return [self._read(file) for file in (self.state_file, self.earlier_file) if file.exists()]
+    def load(self) -> Iterator[Saved]:
+        """What there is, newest first; the earlier pair is read only where it is asked for."""
+        return (self._read(file) for file in (self.state_file, self.earlier_file) if file.exists())
 
     def save(self, round_: int, before: State, after: State) -> None:
         if self.state_file.exists() and self._round(self.state_file) < round_:
-            disk.rename(self.state_file, self.earlier_file)  # killed here, `after` is still there
+            files.disk.rename(self.state_file, self.earlier_file)  # killed here, `after` is still there
         both = {f"{part}/{k}": v for part, s in (("before", before), ("after", after)) for k, v in s.items()}
         about = {"run": self.run, "client": str(self.client), "round": str(round_)}
         write_tensors(self.state_file, both, about)
@@ -92,44 +92,46 @@ class Store:
             ) from None
 
 
-def pick(saved: list[Saved], t: int, confirmed: int | None) -> State | None:
+def pick(saved: Iterable[Saved], t: int, confirmed: int | None) -> State | None:
     """The state to start round t from; None: the initial one. `saved` as it was loaded, newest first.
 
     `confirmed` is the round of the upload that the server's reply answers (0: it has none), or None for a
     method that exchanges nothing, whose clients simply go on.
     """
-    for state in _candidates(saved, t):
-        if confirmed is None or int(state["round"]) == confirmed:
-            return state
-    if confirmed == 0 or not (saved or confirmed):  # the server knows nothing of it: it starts like a new one
+    seen: list[Saved] = []
+    for pair in saved:
+        seen.append(pair)
+        for state in _candidates(pair, t):
+            if confirmed is None or int(state["round"]) == confirmed:
+                return state
+    if confirmed == 0 or not (seen or confirmed):  # the server knows nothing of it: it starts like a new one
         return None
-    if saved and t < saved[0].round:
+    if seen and t < seen[0].round:
         raise RunError(
-            f"asked for round {t}, but this client has already worked in round {saved[0].round}: "
+            f"asked for round {t}, but this client has already worked in round {seen[0].round}: "
             "the server went back in time; start a new run"
         )
-    known = sorted({int(state["round"]) for pair in saved for state in (pair.before, pair.after)})
+    known = sorted({int(state["round"]) for pair in seen for state in (pair.before, pair.after)})
     raise LostStateError(
         f"the server counts on this client's state of round {confirmed}; "
         + (f"it has those of {known}" if known else "there is none")
     )
 
 
-def _candidates(saved: list[Saved], t: int) -> Iterator[State]:
+def _candidates(pair: Saved, t: int) -> Iterator[State]:
     """States from which round t can start, newest first: not from its own outcome, nor from a later one's.
 
     The round that a state carries does not tell: the final model builds on the last upload without being a
     new one, so it carries the same.
     """
-    for pair in saved:
-        if pair.round < t:
-            yield pair.after
-        if int(pair.before["round"]) < t:
-            yield pair.before
+    if pair.round < t:
+        yield pair.after
+    if int(pair.before["round"]) < t:
+        yield pair.before
 
 
 def write_tensors(path: Path, tensors: State, about: dict[str, str] | None = None) -> None:
     """Atomic. Tensors may share memory, as a state and its successor do."""
     own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, save(own, about))
+    files.write_atomic(path, save(own, about))
