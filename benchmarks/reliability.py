@@ -2,6 +2,7 @@
 
     python -m benchmarks.reliability dropouts       # 16 runs of 30 rounds for each seed, about a minute each
     python -m benchmarks.reliability peers          # two small federations, a minute
+    python -m benchmarks.reliability liars          # 35 runs of 15 rounds, half a minute each
     python -m benchmarks.reliability figures        # draws them again from benchmarks/results
 
 A run that the results already hold is not repeated; --anew forgets them first.
@@ -44,6 +45,7 @@ LIES = (("honest", 0), *((attack, bad) for attack in ATTACKS for bad in (1, 3)))
 LIGHT: dict[str, dict[str, Any]] = {"model": {"name": "mlp"}, "train": {"epochs": 2}}  # a run takes seconds
 GUARDS: dict[str, dict[str, float]] = {"none": {}, "norm_bound": {"norm_bound": 1.5}, "trim": {"trim": 0.15}}
 GUARDED = {"fedavg": ("none", "norm_bound", "trim"), "fedpurin": ("none", "norm_bound")}
+LIED_TO = {**GUARDED, "fedfrugal": ("none", "norm_bound")}  # over a whole run
 
 
 def job_of(method: str, seed: int, rounds: int, **sections: dict[str, Any]) -> Job:
@@ -139,6 +141,44 @@ def peers(method: str, seed: int) -> dict[str, Any]:
     return found
 
 
+def liars(method: str, seed: int, guard: str, attack: str, bad: int) -> dict[str, Any]:
+    """Accuracy of the honest clients of the quickstart where the bad ones lie in every round."""
+    job = job_of(method, seed, Config.preset("quickstart").run.rounds, robust=GUARDS[guard])
+    records = follow(job, BadPeers(job, list(BAD[:bad]), ATTACKS.get(attack, torch.clone)))
+    rounds = [record for record in records if "trained" in record]
+
+    def honest(clients: list[int], accuracy: list[float | None]) -> list[float | None]:
+        return [a for client, a in zip(clients, accuracy, strict=True) if client not in BAD]
+
+    final = [record["merged"] for record in records if "trained" not in record]  # none where nobody was left
+    bounds = [bound["client"] in BAD[:bad] for record in rounds for bound in record.get("bounded", [])]
+    return {
+        "trained": [round(mean(honest(r["clients"], r["trained"]["accuracy"])), 4) for r in rounds],
+        "merged": [round(mean(honest(end["clients"], end["accuracy"])), 4) for end in final],
+        "refused": sum(len(record["failed"]) for record in rounds),
+        "bounded": [sum(bounds), len(bounds) - sum(bounds)],  # uploads of liars, of honest clients
+    }
+
+
+def document(found: dict[str, Any], seed: int) -> None:
+    """The table of docs/reliability.md: the last five rounds after training, or when nobody was left."""
+    said = [attack + f" {bad}" if bad else attack for attack, bad in LIES]
+    print(f"|  | {' | '.join(said)} |\n|---|{'---|' * len(said)}")
+    for method, guards in LIED_TO.items():
+        for guard in guards:
+            runs = [found.get(f"{method} {attack} {bad} {guard} s{seed}") for attack, bad in LIES]
+            last = Config.preset("quickstart").run.rounds
+            cells = [
+                "-"
+                if run is None
+                else f"ended in round {len(run['trained']) + 1}"
+                if len(run["trained"]) < last
+                else f"{100 * mean(run['trained'][-5:]):.1f}"
+                for run in runs
+            ]
+            print(f"| {method}, {guard} | {' | '.join(cells)} |")
+
+
 def cases(
     what: str, seeds: list[int], methods: Sequence[str] = METHODS
 ) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -146,6 +186,15 @@ def cases(
     if what == "peers":
         for seed, method in itertools.product(seeds, GUARDED):
             yield f"{method} s{seed}", peers, (method, seed)
+        return
+    if what == "liars":
+        for seed, method, (attack, bad) in itertools.product(seeds, LIED_TO, LIES):
+            for guard in LIED_TO[method]:
+                yield (
+                    f"{method} {attack} {bad} {guard} s{seed}",
+                    liars,
+                    (method, seed, guard, attack, bad),
+                )
         return
     for seed in seeds:
         for method in methods:
@@ -185,7 +234,7 @@ def figures(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("dropouts", "peers", "figures"))
+    parser.add_argument("what", choices=("dropouts", "peers", "liars", "figures"))
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--methods", default=",".join(METHODS), help="whose dropouts; the figure shows all")
     parser.add_argument("--anew", action="store_true")
@@ -202,6 +251,9 @@ def main() -> None:
             done[name] = make(*arguments)
             file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
         print(name, {k: v for k, v in done[name].items() if not isinstance(v, list)}, flush=True)
+    if options.what == "liars":
+        for seed in options.seeds.split(","):
+            document(done, int(seed))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import itertools
 import statistics
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def build(folder: Path) -> Job:
 
 def idle(workers: LocalWorkers, order: list[int]) -> float:
     start = time.perf_counter()
-    outcomes = list(workers.work([ClientTask("work", client, 1) for client in order], lambda client: None))
+    outcomes = list(
+        workers.work(deque(ClientTask("work", client, 1) for client in order), lambda client: None)
+    )
     wall = time.perf_counter() - start
     busy = sum(sum(Meta.from_bytes(outcome.meta).seconds) for outcome in outcomes)
     return 1 - busy / (workers.count * wall)

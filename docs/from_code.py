@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -51,7 +52,7 @@ def methods() -> str:
     """Each method: what its file says, and its settings."""
     parts = []
     for name, kind in METHODS.items():
-        told = (__import__(kind.__module__, fromlist=["x"]).__doc__ or "").strip()
+        told = (sys.modules[kind.__module__].__doc__ or "").strip()
         first, _, rest = told.partition("\n")
         parts.append(
             f"## {kind.label}\n\n`--method {name}`. {first.partition(': ')[2].capitalize() or first}\n"

@@ -40,7 +40,8 @@ def shops(folder: Path) -> dict[str, list[tuple[Image.Image, str]]]:
     """{client: [(picture, class), ...]}: fedpurin makes tensors of them."""
     return {
         shop.name: [
-            (Image.open(file).convert("L"), file.parent.name) for file in sorted(shop.glob("*/*.png"))
+            (Image.open(file, formats=["PNG"]).convert("L"), file.parent.name)
+            for file in sorted(shop.glob("*/*.png"))
         ]
         for shop in sorted(folder.iterdir())
     }

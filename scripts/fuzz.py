@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import sys
-import tarfile
 import tempfile
 import time
 import warnings
@@ -35,6 +34,8 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import fuzz_data as forms
+
 from fedpurin.config import Config
 from fedpurin.data import Split
 from fedpurin.data.catalog import DatasetSpec, FileSpec
@@ -143,8 +144,8 @@ def split_cases(folder: Path) -> list[Case]:
 
 
 def data_cases(folder: Path) -> list[Case]:
-    """A user's .npz, as it is and array by array; the official idx and archive formats."""
-    return [*_own_cases(folder / "own.npz"), *_official_cases(folder)]
+    """A user's .npz, as it is and array by array, and images; the official idx and archive formats."""
+    return [*_own_cases(folder / "own.npz"), *_image_cases(folder / "images"), *_official_cases(folder)]
 
 
 def _own_cases(path: Path) -> list[Case]:
@@ -164,24 +165,29 @@ def _own_cases(path: Path) -> list[Case]:
             buffer = io.BytesIO()
             save(buffer, **arrays)
             cases.append(Case(buffer.getvalue(), check))
-    npy = {name: _npy(array) for name, array in {"x": x.astype(np.float32), "y": y}.items()}
+    npy = {name: forms.npy(array) for name, array in {"x": x.astype(np.float32), "y": y}.items()}
+    for packing in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        cases.append(Case(forms.zipped({"x": forms.npy(x), "y": forms.npy(y)}, packing), check))
     for name in npy:
-        cases.append(Case(npy[name], lambda mutant, name=name: check(_zip(npy | {name: mutant}))))
+        cases.append(Case(npy[name], lambda mutant, name=name: check(forms.zipped(npy | {name: mutant}))))
     return cases
 
 
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
+def _image_cases(folder: Path) -> list[Case]:
+    """One of two images in a folder; what is accepted is PNG or JPEG, whatever it is called."""
+    sound = [*forms.pngs(), *forms.jpegs()]
+    (folder / "class").mkdir(parents=True)
+    (folder / "class" / "1.png").write_bytes(sound[0])
 
+    def check(mutant: bytes) -> None:
+        (folder / "class" / "2.png").write_bytes(mutant)
+        train_x, train_y, test_x, _ = load_own(str(folder))
+        assert len(train_x) == len(train_y) == len(test_x) == 1
+        assert train_x.shape[2:] == (4, 4)
+        assert mutant.startswith((forms.PNG, forms.JPEG))
 
-def _zip(members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, content in members.items():
-            file.writestr(f"{name}.npy", content)
-    return buffer.getvalue()
+    cases = [Case(image, check, forms.with_other_magic) for image in sound]
+    return cases + [Case(image, check, forms.repair_png) for image in forms.pngs()]
 
 
 def _official_cases(folder: Path) -> list[Case]:
@@ -220,28 +226,19 @@ def _official_cases(folder: Path) -> list[Case]:
         (folder / "cifar.tar.gz").write_bytes(mutant)
         assert read_official(cifar, folder).train_y.tolist() == [1]
 
-    tar = _tar({"cifar/r": record, "cifar/s": record})
+    members = {"cifar/r": record, "cifar/s": record}
+    tar = forms.tar(members)
     return [
         Case(images, lambda m: check_idx(m, "x", official=True)),
         Case(labels, lambda m: check_idx(m, "y", official=True)),
         Case(gzip.compress(images), lambda m: check_idx(m, "x", official=False)),
-        Case(tar, check_archive),
+        *(Case(t, check_archive, forms.repair_tar) for t in (tar, *forms.extended_tars(members))),
         Case(gzip.compress(tar), check_gzip),
     ]
 
 
 def _sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _tar(members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
 
 
 SHORT = """[run]
@@ -251,8 +248,14 @@ seed = 1
 [data]
 dataset = "fashion-mnist-mini"
 alpha = 0.1
+train_samples = 4
+test_samples = 4
+[model]
+name = "mlp"
+[train]
+epochs = 1
 [method]
-beta = 1
+beta = 6
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -10,13 +11,20 @@ from typing import Any
 
 import pytest
 
+from engine_tools import run
 from fedpurin.config import Config
+from fedpurin.engines import simulate
+from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ConfigError
 from fedpurin.methods import METHODS
 from fedpurin.methods.fedavg import FedAvg
 from fedpurin.presets import PRESETS
+from fedpurin.runs.parsing import read_toml
+from fedpurin.runs.run import load_run
+from fedpurin.runs.shapes import CONFIG
 from fedpurin.sections import SECTIONS
-from fedpurin.settings import check_limits, hints
+from fedpurin.settings import LARGEST, check_limits, hints
+from tiny import tiny_config
 
 
 def refuse(section: str, key: str, value: Any) -> str:
@@ -60,6 +68,63 @@ def test_numbers_out_of_range_are_refused_by_name_and_value(section: str, key: s
         message = refuse(section, key, value)
         assert f"{section}.{key}" in message
         assert str(value) in message
+
+
+WHOLE = [
+    *((section, key, "fedpurin") for section, kind in SECTIONS.items() for key in hints(kind)),
+    *(("method", key, name) for name, kind in METHODS.items() for key in hints(kind)),
+]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "method"),
+    [
+        (section, key, method)
+        for section, key, method in WHOLE
+        if hints(METHODS[method] if section == "method" else SECTIONS[section])[key] in (int, tuple[int, ...])
+    ],
+)
+@pytest.mark.parametrize("number", [2**53, 99999999999999999999, -(10**30)])
+def test_whole_numbers_that_no_file_holds_are_refused_at_the_start(
+    section: str, key: str, method: str, number: int
+) -> None:
+    """Else a run would be computed to its end and could not be read again."""
+    base = Config().updated({"run": {"method": method}})
+    value = (3, number) if key == "shape" else number
+    with pytest.raises(ConfigError, match=rf"{section}\.{key} = {number} must be at (most|least)"):
+        base.updated({section: {key: value}})
+
+
+def test_the_largest_whole_numbers_can_be_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    config = Config().updated({"method": {"beta": LARGEST}, "train": {"batch_size": LARGEST}})
+    file.write_text(config.to_toml())
+    assert Config.from_stored(read_toml(file, CONFIG)) == config
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("pfedsd", {"method__temperature": 1e6}),
+        ("fedavg", {"robust__sample_bound": 1e9, "robust__norm_bound": 1e9}),
+        ("fedavg", {"train__batch_size": LARGEST, "run__checkpoint_every": LARGEST}),
+        ("fedcac", {"method__beta": LARGEST}),
+    ],
+)
+def test_what_is_accepted_can_be_computed(
+    method: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "make_transport", InlineWorkers)
+    result = run(tiny_config(method, tmp_path, run__rounds=2, **settings), tmp_path / "run")
+    assert result["digest"]
+    assert load_run(tmp_path / "run").complete
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("method", "temperature"), ("robust", "sample_bound"), ("robust", "norm_bound")]
+)
+def test_what_could_not_be_computed_is_refused(section: str, key: str) -> None:
+    assert "must be at most" in refuse(section, key, 1e30)
 
 
 def test_the_limits_themselves_are_accepted() -> None:
@@ -307,3 +372,22 @@ def test_a_stored_method_that_is_no_name_is_refused(name: object) -> None:
 def test_configuration_is_read_without_torch() -> None:
     words = "import sys, fedpurin.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", words], timeout=60).returncode == 0
+
+
+def test_a_configuration_without_end_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**40)
+    for path in (tmp_path / "pipe", tmp_path / "sparse", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match=f"cannot read the configuration {path}: .*(device|larger)"):
+            Config.from_toml(path)
+
+
+def test_a_setting_that_is_no_utf_8_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data.dir = 'x\\udcff' is not UTF-8"):
+        Config().updated({"data": {"dir": "x\udcff"}})
+
+
+def test_a_class_that_lacks_what_a_method_needs_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no whole method: it lacks memory, server, aggregate, reply"):
+        Config().updated({"run": {"method": "fedpurin.methods.base:Method"}})

@@ -177,3 +177,8 @@ def test_an_own_model_is_called_with_what_it_takes(own_module: str, function: st
 def test_own_models_that_are_none_are_refused(name: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         build(name, (4,), 3, seed=0)
+
+
+def test_a_built_in_that_does_not_tell_its_parameters_is_called_without_any() -> None:
+    with pytest.raises(ModelError, match=r"builtins:dict returned dict, not a torch\.nn\.Module"):
+        build("builtins:dict", (1, 8, 8), 3, seed=1)

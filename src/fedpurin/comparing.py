@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,18 @@ from fedpurin.api import RunOptions, Settings, configured, engine_of, guest, sta
 from fedpurin.config import Config
 from fedpurin.engines.driver import Watcher
 from fedpurin.errors import ConfigError, RunError
-from fedpurin.files import unused, write_atomic
+from fedpurin.files import LARGEST_CONFIGURATION, read_bounded, unused, write_atomic
 from fedpurin.given import AnyMethodForm, Given, method_name, with_method
 from fedpurin.job import Job
 from fedpurin.methods import find_method
 from fedpurin.result import Comparison, load_result
 from fedpurin.runs.directory import models_to_collect
+from fedpurin.runs.parsing import read_json
+from fedpurin.runs.shapes import ANY_TABLE, WHOLE, Each, Needed
 from fedpurin.settings import names_of, plain
 
 COMPARISON = "compare.json"
+STORED = {"configs": Needed(Each(Each(ANY_TABLE))), "seeds": Needed([WHOLE])}
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,18 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
-        file = folder / COMPARISON
+        file, remedy = folder / COMPARISON, "start the comparison anew"
+        stored = read_json(file, STORED, remedy)
+        if not stored or not stored["configs"] or not stored["seeds"]:
+            raise RunError(f"{file} names no runs; {remedy}")
+        for method in stored["configs"]:
+            if re.search(r"[/\\\0]", method):  # its runs would lie somewhere else
+                raise RunError(f"{file} is damaged: no method has the name {method!r}; {remedy}")
         try:
-            stored = json.loads(file.read_text())
-            return cls({k: Config.from_stored(v) for k, v in stored["configs"].items()}, stored["seeds"])
-        except (ValueError, KeyError, TypeError) as problem:
-            raise RunError(f"{file} is damaged ({problem}); start the comparison anew") from problem
+            configs = {k: Config.from_stored(v) for k, v in stored["configs"].items()}
+        except ConfigError as problem:
+            raise RunError(f"{file} is damaged ({problem}); {remedy}") from problem
+        return cls(configs, stored["seeds"])
 
     def to_json(self) -> str:
         return json.dumps({"configs": {k: c.as_dict() for k, c in self.configs.items()}, "seeds": self.seeds})
@@ -72,14 +82,14 @@ def claim(folder: Path, name: str, text: str, what: str, other: str = "") -> Non
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / name).exists():
-            if (folder / name).read_text() != text:
+            if read_bounded(folder / name, LARGEST_CONFIGURATION) != text.encode():
                 raise RunError(f"{folder} holds another {other or what}; choose another --out")
         elif any(path.suffix != ".tmp" for path in folder.iterdir()):  # left by a killed process
             raise RunError(f"{folder} is not empty and no {what}; choose another --out")
         else:
             write_atomic(folder / name, text)
     except OSError as problem:
-        raise RunError(f"cannot write to {folder}: {problem.strerror}") from problem
+        raise RunError(f"cannot use {folder} ({name}: {problem.strerror}); choose another --out") from problem
 
 
 def compare(

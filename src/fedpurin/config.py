@@ -17,6 +17,7 @@ import tomli_w
 
 from fedpurin import sections
 from fedpurin.errors import ConfigError
+from fedpurin.files import LARGEST_CONFIGURATION, read_bounded
 from fedpurin.presets import PRESETS
 from fedpurin.sections import DEFAULT_METHOD, ENGINES, SECTIONS
 from fedpurin.settings import check_limits, converted, names_of, old_values, plain
@@ -113,7 +114,8 @@ class Config:
     def read_table(path: Path) -> dict[str, Any]:
         """The sections of a file as they stand there."""
         try:
-            return parse(Path(path).read_text(encoding="utf-8-sig"), str(path))  # as Windows saves it
+            text = read_bounded(Path(path), LARGEST_CONFIGURATION).decode("utf-8-sig")  # as Windows saves it
+            return parse(text, str(path))
         except (OSError, UnicodeDecodeError) as problem:
             raise ConfigError(f"cannot read the configuration {path}: {problem}") from problem
 

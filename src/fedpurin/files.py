@@ -59,13 +59,15 @@ class Disk:
 
     def remove(self, path: Path) -> None:
         """A file, or a folder with all that is in it."""
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 
 
 disk = Disk()
+LARGEST_CONFIGURATION = 2**24  # bytes; those that fedpurin writes have a few thousand
+MOST_LINKS = 40  # one behind the other; as many as Linux follows
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -76,8 +78,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place of a file, never of a device."""
-    if path.exists():
-        regular(path)
+    path = replaced(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         disk.fill(temporary, write)
@@ -104,18 +105,33 @@ def check_writable(path: Path) -> None:
     """Refuse a path at which no file could be written; leaves nothing behind."""
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     with writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        if path.exists():
-            regular(path)
+        target = replaced(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path.parent):
+            with tempfile.TemporaryFile(dir=target.parent):
                 pass
         finally:
             for folder in missing:
                 with suppress(OSError):
                     folder.rmdir()
+
+
+def replaced(path: Path) -> Path:
+    """Where a file of this name is written: a link stays a link, and what it leads to is replaced.
+
+    Raises OSError where that is no file: a folder, a pipe, a device, or something that a process holds open
+    (/dev/stdout), which other writers may be in the midst of.
+    """
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink():
+            break
+        folder = Path(os.path.realpath(path.parent))
+        if folder.parts[1:2] == ("proc",):
+            raise OSError(errno.EINVAL, "it leads to what a process has open, not to a file", str(path))
+        path = folder / os.readlink(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    return regular(path) if os.path.lexists(path) else path
 
 
 def regular(path: Path) -> Path:
@@ -127,10 +143,37 @@ def regular(path: Path) -> Path:
     return path
 
 
+def read_bounded(path: Path, most: int) -> bytes:
+    """What somebody else wrote, read whole; raises OSError where it is no file or larger than such a file
+    ever is."""
+    with regular(path).open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most / 2**20:g} MiB", str(path))
+    return content
+
+
 def append(path: Path, data: bytes) -> None:
     """Add to the end of a file, for good."""
     disk.append(regular(path) if path.exists() else path, data)
     disk.sync(path)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line, for good. What a crash left of the last one is cut off first, lest the two become one."""
+    if path.exists():
+        _end_torn_line(regular(path))
+    append(path, f"{line}\n".encode())
+
+
+def _end_torn_line(path: Path) -> None:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        if file.read() in (b"", b"\n"):
+            return
+        file.seek(0)
+        end = file.read().rfind(b"\n") + 1
+    disk.truncate(path, end)
 
 
 def make_folders(path: Path) -> None:

@@ -162,7 +162,10 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Modu
 def _build_own(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     function = load_function(name, ModelError)
     offered = {"shape": shape, "classes": classes}
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some built-in that does not tell
+        parameters = []
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     given = {k: v for k, v in offered.items() if takes_all or k in {p.name for p in parameters}}
     try:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID
 
 from fedpurin import devices
+from fedpurin.console import is_terminal, make_console, text_column
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
 from fedpurin.runs.ledger import MIB
@@ -33,20 +34,20 @@ class RunProgress(Watcher):
             self.console.print(f"{self.name}: going on after round {t}")
         if (job.config.run.device, job.config.train.precision) != ("cpu", "float32"):
             device = devices.record(job.config.run)
-            self.console.print(f"{self.name}: device {device}, {job.config.train.precision}", markup=False)
+            self.console.print(f"{self.name}: device {device}, {job.config.train.precision}")
         self._open(t)
         for other in self.others:
             other.start(job, path, t)
 
     def _open(self, t: int) -> None:
         if self.console.is_terminal:
-            name, said = TextColumn("{task.description}"), TextColumn("{task.fields[said]}")
+            name, said = text_column("{task.description}"), text_column("{task.fields[said]}")
             self.bar = Progress(name, BarColumn(bar_width=24), said, console=self.console)
             self.task = self.bar.add_task(f"{self.name:<9}", total=self.rounds, completed=t, said="starting")
             self.bar.start()
 
     def warned(self, text: str) -> None:
-        self.console.print(f"{self.name}: {text}", markup=False)
+        self.console.print(f"{self.name}: {text}")
 
     def client_done(self, t: int, client: int, done: int, total: int) -> None:
         said = f"round {t}/{self.rounds}, client {done}/{total}" + self.said
@@ -94,7 +95,7 @@ class NotebookProgress(RunProgress):
     """A line below the cell, which changes in place."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(Console(), name)
+        super().__init__(make_console(), name)
         self.handle: Any = None
 
     def _open(self, t: int) -> None:
@@ -122,7 +123,7 @@ def usual_progress(name: str, *, always: bool = False) -> RunProgress | None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and getattr(shell, "kernel", None) is not None:
         return NotebookProgress(name)
-    return RunProgress(Console(), name) if always or sys.stdout.isatty() else None
+    return RunProgress(make_console(), name) if always or is_terminal() else None
 
 
 def _size(lines: list[dict[str, Any]], direction: str) -> str:

@@ -109,10 +109,16 @@ class WireSection:
 @dataclass(frozen=True)
 class RobustSection:
     norm_bound: float = setting(
-        0.0, "an upload lies at most this many times as far out as the median of its round; 0: off", least=0
+        0.0,
+        "an upload lies at most this many times as far out as the median of its round; 0: off",
+        least=0,
+        most=10**9,
     )
     sample_bound: float = setting(
-        0.0, "a sample count weighs at most this many times the median of its round; 0: off", least=0
+        0.0,
+        "a sample count weighs at most this many times the median of its round; 0: off",
+        least=0,
+        most=10**9,
     )
     trim: float = setting(
         0.0,

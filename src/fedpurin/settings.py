@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedpurin.errors import ConfigError
 
+LARGEST = 2**53 - 1  # larger whole numbers are counts of nothing, and floats do not hold them exactly
+
 
 def setting(default: Any, help: str, **limits: Any) -> Any:
     """A field with its help text and its limits: above, least, most, or choices.
@@ -91,6 +93,11 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         raise ConfigError(f"{name} must be text, not {value!r}")
     if "\0" in value:
         raise ConfigError(f"{name} = {value!r} has a NUL in it, which no name or path can have; take it out")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # as bytes of an argument that are no UTF-8 become
+            raise ConfigError(f"{name} = {value!r} is not UTF-8, as all settings must be") from None
     return value
 
 
@@ -104,6 +111,10 @@ def check_limits(section: str, values: Any) -> None:
             raise ConfigError(f"{name} = {value!r} is unknown; choose one of {', '.join(map(str, choices))}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} = {value} is not a finite number")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and abs(number) > LARGEST:
+                bound = f"at most {LARGEST}" if number > 0 else f"at least {-LARGEST}"
+                raise ConfigError(f"{name} = {number} must be {bound}")
         limits = f.metadata
         up_to = f" and at most {limits['most']}" if "most" in limits else ""
         if "above" in limits and not value > limits["above"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -228,6 +229,42 @@ def test_a_comparison_does_not_mix_with_another(fedpurin: Command, tmp_path: Pat
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
     assert "not empty" in fedpurin.refuse("compare", "c.toml", "--out", "full")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff", "not valid JSON"),
+        (b"[]", "not a list"),
+        (b"{}", "it has no configs"),
+        (b'{"configs": [], "seeds": [1]}', "it.configs is [], not a table"),
+        (b'{"configs": {"a": 5}, "seeds": [1]}', "it.configs.a is 5, not a table"),
+        (b'{"configs": {"a": {"run": 5}}, "seeds": [1]}', "it.configs.a.run is 5, not a table"),
+        (b'{"configs": {"a": {"run": {"method": "a"}}}, "seeds": [1]}', "run.method = 'a' is unknown"),
+        (b'{"configs": {"a": {}}, "seeds": 5}', "it.seeds is 5, not a list"),
+        (b'{"configs": {"a": {}}, "seeds": ["../../up"]}', "it.seeds[0] is '../../up', not a whole number"),
+        (b'{"configs": {"a": {}}, "seeds": []}', "names no runs"),
+        (b'{"configs": {"a": {}, "../../up": {}}, "seeds": [1]}', "no method has the name '../../up'"),
+    ],
+)
+def test_a_comparison_that_is_damaged_is_named_and_nothing_is_written(
+    fedpurin: Command, tmp_path: Path, content: bytes, says: str
+) -> None:
+    (tmp_path / "deep" / "both").mkdir(parents=True)
+    (tmp_path / "deep" / "both" / "compare.json").write_bytes(content)
+    line = fedpurin.refuse("resume", "deep/both")
+    assert "deep/both/compare.json" in line
+    assert says in line
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["both", "compare.json", "deep"]
+
+
+def test_a_pipe_in_the_place_of_a_comparison_is_not_waited_for(fedpurin: Command, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(tiny_config("fedavg", tmp_path, run__rounds=1).to_toml())
+    (tmp_path / "both").mkdir()
+    os.mkfifo(tmp_path / "both" / "compare.json")
+    words = ["compare", "c.toml", "--methods", "fedavg", "--out", "both"]
+    assert "compare.json: it is a pipe" in fedpurin.refuse(*words)
+    assert "both" in fedpurin.refuse("resume", "both")
 
 
 def test_all_clients_diverging_is_one_line(fedpurin: Command, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_a_ledger_that_cannot_be_written_is_one_line(fedpurin: Command, tmp_path
     (tmp_path / "file").write_text("")
     for flag in ("--csv", "--json"):
         assert "file/l cannot be written" in fedpurin.refuse("ledger", "run", flag, "file/l")
+        assert ". cannot be written: it is a folder" in fedpurin.refuse("ledger", "run", flag, ".")
 
 
 def test_methods_and_their_settings(fedpurin: Command) -> None:

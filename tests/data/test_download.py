@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -242,6 +243,13 @@ def test_a_part_that_cannot_be_written_is_named(server, tmp_path):
     server.files["f"] = CONTENT
     with pytest.raises(DataError, match=r"f\.part cannot be written"):
         fetch(server.url + "f", tmp_path / "missing" / "f.part", 20000)
+
+
+def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(server, tmp_path):
+    os.mkfifo(tmp_path / "f.part")
+    server.files["f"] = b"content"
+    with pytest.raises(DataError, match=r"f\.part cannot be written \(it is a pipe or a device"):
+        fetch(server.url + "f", tmp_path / "f.part", 100)
 
 
 def test_the_bundled_sample_is_always_there(tmp_path):

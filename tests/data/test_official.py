@@ -185,6 +185,64 @@ def test_a_broken_archive_is_refused(tiny_cifar, tmp_path):
             reader.read(tiny_cifar.source, tmp_path)
 
 
+def tar_header(name: str, content: bytes, kind: bytes, size: bytes = b"") -> bytes:
+    """Header and blocks of one member; a size as it stands in the header is taken for what it is."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = len(content), kind
+    header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    if size:
+        header[124:136], header[148:156] = size, b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + content + bytes(-len(content) % 512)
+
+
+def pax(key: bytes, value: bytes) -> bytes:
+    body = b" " + key + b"=" + value + b"\n"
+    length = next(n for n in range(len(body), len(body) + 9) if len(b"%d" % n) + len(body) == n)
+    return tar_header("PaxHeader/batch_1.bin", b"%d" % length + body, b"x")
+
+
+EXTENDED = {
+    "a sparse map of letters": pax(b"GNU.sparse.map", b"a,b,c"),
+    "a sparse size of letters": pax(b"GNU.sparse.size", b"zz"),
+    "a sparse file whose map is its content": pax(b"GNU.sparse.major", b"1") + pax(b"GNU.sparse.minor", b"0"),
+    "an old sparse file": tar_header("sparse", bytes(8), b"S"),
+    "a chain of long names": tar_header("@LongLink", b"name\0", b"L") * 700,
+    "a chain of PAX headers": pax(b"a", b"b") * 700,
+    "a header of digits, on which tarfile's pattern spends hours": tar_header("p", b"1" * 300_000, b"x"),
+    "a PAX header for all": tar_header("p", b"18 size=999999999\n", b"g"),
+}
+
+
+@pytest.mark.parametrize("form", EXTENDED)
+def test_extensions_of_a_tar_header_are_passed_over(tiny_cifar, tmp_path, form):
+    sound = gzip.decompress(tiny_cifar.archive())
+    (tmp_path / "tiny.tar.gz").write_bytes(gzip.compress(EXTENDED[form] + sound))
+    assert reader.read(tiny_cifar.source, tmp_path).test_y.tolist() == tiny_cifar.y["test"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (b"\x80" + b"\x7f" * 11, "unpacks to more than the official archive"),  # no end within years
+        ((-1000).to_bytes(12, "big", signed=True), "not a sound .tar.gz|lacks"),
+    ],
+)
+def test_a_member_of_an_impossible_size_is_refused_at_once(tiny_cifar, tmp_path, size, expected):
+    content = tar_header("other", b"", b"0", size) + gzip.decompress(tiny_cifar.archive())
+    (tmp_path / "tiny.tar.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(DataError, match=expected) as caught:
+        reader.read(tiny_cifar.source, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_of_nothing_but_headers_costs_no_memory(tiny_cifar, tmp_path):
+    (tmp_path / "tiny.tar.gz").write_bytes(gzip.compress(tar_header("a", b"", b"0") * 1900))
+    error, peak = refused_with_peak(tiny_cifar, tmp_path)
+    assert "lacks" in error
+    assert peak < 400_000, peak
+
+
 def test_check_names_every_file_and_its_fault(tiny, tmp_path):
     folder = tiny.write(tmp_path)
     assert [c.ok for c in reader.check_source(tiny.source, tmp_path)] == [True] * len(tiny.contents)
@@ -212,6 +270,13 @@ def test_the_argument_goes_before_the_environment_and_that_before_the_cache(monk
     assert "fedpurin" in str(reader.resolve_data_dir())
 
 
+@pytest.mark.parametrize("folder", ["a" * 5000, "~nobody-of-that-name/data"])
+def test_a_data_folder_that_cannot_be_is_one_line(folder):
+    for ask in (reader.check, reader.is_present):
+        with pytest.raises(DataError, match=r"cannot be the data folder .*; name another with --data-dir"):
+            ask("cifar-10", folder)
+
+
 def test_an_unknown_name_lists_the_accepted_ones():
     with pytest.raises(DataError, match=r"unknown data set 'notes.txt'.*fashion-mnist-mini.*cifar-100"):
         reader.check("notes.txt")
@@ -229,3 +294,15 @@ def test_the_table_describes_the_published_sizes():
 def test_the_official_files_are_recognised(name, official):
     found = reader.check(name, official(name))
     assert [c.message for c in found if not c.ok] == []
+
+
+def test_a_user_without_a_home_needs_none_for_the_bundled_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(path: str) -> str:
+        return path  # as os.path does where neither HOME nor the list of users tells
+
+    monkeypatch.delenv("FEDPURIN_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", nobody)
+    assert reader.resolve_data_dir() == Path("fedpurin-data")
+    with pytest.raises(DataError, match=r"~/data cannot be the data folder \(Could not determine home"):
+        reader.resolve_data_dir("~/data")

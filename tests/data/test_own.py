@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import stat
+import struct
 import sys
+import warnings
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedpurin.data import load_own
+from fedpurin.data import clients, load_own
 from fedpurin.data.own import divide
 from fedpurin.errors import DataError
 
@@ -101,6 +108,33 @@ def test_another_file_is_refused(tmp_path, fault, expected):
     with pytest.raises(DataError, match=expected) as caught:
         load_own(str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_npz_is_refused_however_it_is_packed(tmp_path, packing):
+    path = tmp_path / "site.npz"
+    with zipfile.ZipFile(path, "w", packing) as file:
+        for name, array in {"x": X, "y": Y}.items():
+            with file.open(f"{name}.npy", "w") as member:
+                np.save(member, array)
+    assert len(load_own(str(path))[0]) == 16
+    content = bytearray(path.read_bytes())
+    content[80:100] = b"\xff" * 20
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"site\.npz cannot be read"):
+        load_own(str(path))
+
+
+@pytest.mark.parametrize("place", ["site.npz", "site"])
+def test_a_pipe_is_no_data_set_and_not_waited_for(tmp_path, place):
+    os.mkfifo(tmp_path / place)
+    for read in (lambda: load_own(str(tmp_path / place)), lambda: clients([tmp_path / place])):
+        with pytest.raises(DataError, match=r"cannot be read \(it is a pipe or a device"):
+            read()
+    (tmp_path / place).unlink()
+    (tmp_path / place).symlink_to(place)
+    with pytest.raises(DataError, match=r"cannot be read \(.*[Ss]ymbolic links|does not exist"):
+        load_own(str(tmp_path / place))
 
 
 def test_a_text_file_is_no_data_set(tmp_path):
@@ -206,6 +240,67 @@ def test_a_broken_image_is_named(folder):
         (folder / "dog" / "1.png").write_bytes(content)
         with pytest.raises(DataError, match=expected):
             load_own(str(folder))
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 5\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_a_file_of_another_format_is_no_image_whatever_its_name(folder, monkeypatch):
+    """Pillow hands PostScript to a program, `gs`, whatever the file is called."""
+    ran = folder / "ran"
+    program = folder / ".bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {ran}\nexit 1\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    tiff = io.BytesIO()
+    Image.new("RGB", (6, 5)).save(tiff, "TIFF")
+    for content in (POSTSCRIPT, tiff.getvalue()):
+        (folder / "dog" / "1.png").write_bytes(content)
+        for read in (lambda: load_own(str(folder)), lambda: clients({"a": folder})):
+            with pytest.raises(DataError, match=r"1\.png is not an image in PNG or JPEG format; convert"):
+                read()
+    assert not ran.exists()
+
+
+def png_header(width: int, height: int) -> bytes:
+    size = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", size), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    packed = [struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+@pytest.mark.parametrize("side", [13_000, 60_000])  # of the smaller one Pillow only warns
+def test_an_image_of_too_many_pixels_is_refused_before_they_are_unpacked(folder, side):
+    for file in [*folder.glob("cat/*.PNG"), *folder.glob("dog/*.png")]:
+        file.write_bytes(png_header(side, side))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(DataError, match=r"0\.PNG is too large an image \(Image size .*; make it smaller"):
+            load_own(str(folder))
+
+
+def test_images_that_do_not_fit_into_memory_together_are_refused(folder, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty", refuse)
+    with pytest.raises(DataError, match=r"10 images of 6x5, as .*0\.PNG, do not fit into memory"):
+        load_own(str(folder))
+
+
+def test_an_image_that_is_no_file_is_named_and_not_waited_for(folder):
+    place = folder / "dog" / "pipe.png"
+    os.mkfifo(place)
+    with pytest.raises(DataError, match=r"pipe\.png is not an image .*it is a pipe or a device"):
+        load_own(str(folder))
+    place.unlink()
+    place.symlink_to(place)
+    with pytest.raises(DataError, match=r"pipe\.png is not an image .*[Ss]ymbolic links"):
+        load_own(str(folder))
+    place.unlink()
+    (folder / "dog" / "again").symlink_to(folder)  # folders within a class are not looked into
+    assert len(load_own(str(folder))[0]) == 8
 
 
 def test_folders_without_images_are_refused(tmp_path):

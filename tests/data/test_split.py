@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +117,12 @@ def test_a_split_of_another_data_set_is_refused():
         made().check_fits(3, 6)
     with pytest.raises(DataError, match="test sample 5, but the data set has 5"):
         made().check_fits(4, 5)
+
+
+def test_a_split_file_without_end_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**40)
+    for path in (tmp_path / "pipe", tmp_path / "sparse"):
+        with pytest.raises(DataError, match=f"{path} cannot be read .it is (a pipe|larger than 256 MiB)"):
+            Split.load(path)

@@ -136,6 +136,22 @@ REFUSED: dict[str, tuple[Tamper, str]] = {
         told(lambda meta: replace(meta, seconds=(-1.0, 0.0, 0.0))),
         "its clock is broken",
     ),
+    "a clock that stood still for years": (
+        told(lambda meta: replace(meta, seconds=(1e308, 0.0, 0.0))),
+        "its clock is broken",
+    ),
+    "a metric where answers are counted": (
+        told(lambda meta: replace(meta, trained=Score(1000.0, 1, 0.0))),
+        "a metric that is no count",
+    ),
+    "less than no answer right": (
+        told(lambda meta: replace(meta, upload=Score(-5.0, 1, 0.0))),
+        "a metric that is no count",
+    ),
+    "a loss that no sum survives": (
+        told(lambda meta: replace(meta, trained=Score(1, 1, 1e308))),
+        "a sum of losses of 1.0e+308",
+    ),
     "metrics of no known length": (lambda now, before: [replace(now[BAD], meta=b"\1" * 7)], "not 7"),
 }
 

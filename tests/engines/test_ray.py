@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from fedpurin.engines.site import Site
 from fedpurin.engines.transport import ClientTask
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.runs.rows import in_memory
 from fedpurin.stopping import INTERRUPTED, stoppable
 from tiny import tiny_job
 
@@ -88,6 +92,24 @@ def test_a_sigterm_while_ray_starts_reaches_whom_it_was_meant_for(monkeypatch: p
         assert signal.getsignal(signal.SIGTERM) is ours
 
 
+def test_a_sigterm_after_ray_has_ended_reaches_whom_it_was_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by `make torture`: a complete run had died of SIGTERM."""
+    workers = RayWorkers(tiny_job("fedavg"))
+    workers.starting, workers.idle, workers.busy, workers.started_ray = {}, [], {}, True
+    monkeypatch.setattr(workers, "table", SimpleNamespace(rows=in_memory("clients", 1)), raising=False)
+    libc = ctypes.CDLL(None)
+
+    def taken_away() -> None:
+        libc.signal(signal.SIGTERM, None)  # as Ray's C++ part does: Python is not told
+
+    monkeypatch.setattr(workers.ray, "shutdown", taken_away)
+    with stoppable():
+        workers.__exit__()
+        status = Path("/proc/self/status").read_text()
+        caught = int(re.findall(r"SigCgt:\s*(\w+)", status)[0], 16)
+        assert caught >> (signal.SIGTERM - 1) & 1
+
+
 def test_an_actor_answers_as_the_site_itself_does() -> None:
     job = Job.build(config("fedpurin", "local", clients=2))
     site, actor = Site(job), Actor()
@@ -151,6 +173,27 @@ def test_a_sigterm_at_a_step_of_rays_start_stops_the_command_in_order(step: str,
     assert "stopped" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert "SIGTERM received" not in done.stderr
+
+
+HEARD = """
+import os, signal, sys
+import fedpurin
+from fedpurin.config import Config
+
+signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+fedpurin.run(Config.from_text(open(sys.argv[1]).read()), sys.argv[2])
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+def test_whoever_runs_ray_from_python_still_hears_signals_afterwards(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(config("fedavg", "ray", clients=2, rounds=1).to_toml())
+    words = [sys.executable, "-c", HEARD, str(file), str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "heard" in done.stdout
 
 
 # On a cluster of two nodes, which are two raylets on this machine

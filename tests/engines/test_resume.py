@@ -10,10 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from engine_tools import Stop, StopAt, assert_same_runs, run, run_until
 from fedpurin.config import Config
@@ -152,6 +157,101 @@ def test_a_damaged_description_of_a_checkpoint_gives_way_too(stopped: tuple[Path
     assert_same_runs(whole, path)
 
 
+def _about(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = path / "checkpoints" / "round-00003" / "checkpoint.json"
+    about = json.loads(file.read_text())
+    change(about)
+    file.write_text(json.dumps(about))
+
+
+def _other_setting(about: dict[str, Any]) -> None:
+    about.update(setting=[1], setting_checksum=zlib.crc32(b"[1]"))
+
+
+ABOUT = {
+    **{f"no {part}": lambda a, p=part: a["checksums"].pop(p) for part in ("clients", "server", "coverage")},
+    "setting is no table": _other_setting,
+    "negative length": lambda a: a["lengths"].update({"metrics.jsonl": -1}),
+}
+
+
+@pytest.mark.parametrize("change", ABOUT.values(), ids=ABOUT.keys())
+def test_a_checkpoint_without_what_a_run_needs_gives_way(
+    stopped: tuple[Path, Path], change: Callable[[dict[str, Any]], object]
+) -> None:
+    whole, path = stopped
+    _about(path, change)
+    _goes_on_from_round_2(whole, path)
+
+
+def _goes_on_from_round_2(whole: Path, path: Path) -> None:
+    warned: list[str] = []
+
+    class Note(Watcher):
+        def warned(self, text: str) -> None:
+            warned.append(text)
+
+    resume_run(path, Note())
+    assert "round-00003 is damaged" in warned[0]
+    assert len(warned) == 1
+    assert_same_runs(whole, path)
+
+
+TENSORS: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
+    "huge records": ("clients", "clients.size", lambda x: torch.full_like(x, 2**40)),
+    "negative slots": ("clients", "clients.slot", lambda x: torch.full_like(x, -1)),
+    "other clients": ("clients", "clients.client", lambda x: x + 99),
+    "one client twice": ("clients", "clients.client", torch.zeros_like),
+    "few slots": ("clients", "clients.slot", lambda x: x[:1]),
+    "few confirmed": ("server", "confirmed", lambda x: x[:1]),
+    "rounds to come": ("server", "confirmed", lambda x: torch.full_like(x, 99)),
+    "a round to come": ("server", "aggregated", lambda x: x + 99),
+    "another mean": ("server", "method.theta_bar", lambda x: x[:3]),
+    "other counts": ("coverage", "server_counts", lambda x: x[:3]),
+}
+GONE = [
+    ("server", "aggregated"),
+    ("server", "confirmed"),
+    ("clients", "clients.size"),
+    ("coverage", "rounds"),
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "change"),
+    [*TENSORS.values(), *((part, name, None) for part, name in GONE)],
+    ids=[*TENSORS, *(f"no {name}" for _, name in GONE)],
+)
+def test_tensors_that_do_not_fit_the_run_give_way_though_their_checksum_is_right(
+    stopped: tuple[Path, Path], part: str, name: str, change: Callable[[Tensor], Tensor] | None
+) -> None:
+    whole, path = stopped
+    file = path / "checkpoints" / "round-00003" / f"{part}.safetensors"
+    tensors = {key: tensor.clone() for key, tensor in load_file(file).items()}
+    old = tensors.pop(name)
+    if change:
+        tensors[name] = change(old).contiguous()
+    save_file(tensors, file)
+    _about(path, lambda about: about["checksums"].update({part: zlib.crc32(file.read_bytes())}))
+    _goes_on_from_round_2(whole, path)
+
+
+@pytest.mark.parametrize("name", ["environment.json", "models", "coverage.safetensors"])
+def test_what_would_stop_the_result_is_found_before_the_first_round(
+    stopped: tuple[Path, Path], name: str
+) -> None:
+    _, path = stopped
+    file = path / name
+    before = (path / "metrics.jsonl").read_bytes()
+    if name == "coverage.safetensors":
+        file.mkdir()
+    else:
+        file.write_bytes(b"")
+    with pytest.raises(RunError, match=re.escape(str(file))):
+        resume_run(path)
+    assert (path / "metrics.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize("gone", ["checkpoints", "metrics.jsonl", "ledger.jsonl"])
 def test_without_checkpoints_or_logs_the_run_begins_anew(stopped: tuple[Path, Path], gone: str) -> None:
     whole, path = stopped
@@ -227,6 +327,27 @@ def test_a_changed_setting_is_not_continued_with(
     assert sound == {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
     resume_run(path)
     assert_same_runs(whole, path)
+
+
+@without_workers
+def test_a_checkpoint_says_what_it_was_made_with_and_not_what_the_file_says_by_then(tmp_path: Path) -> None:
+    config = tiny_config("fedpurin", tmp_path, run__rounds=4, run__checkpoint_every=2)
+    path = tmp_path / "run"
+    begun = config.to_toml()
+
+    class Edit(StopAt):
+        def round_begun(self, t: int, of: int, asked: int) -> None:
+            if t == 2:
+                (path / "config.toml").write_text(begun.replace("lr = 0.1", "lr = 0.5"))
+
+    with pytest.raises(Stop):
+        run(config, path, Edit(3))
+    with pytest.raises(RunError, match=r"train\.lr was its default, is 0\.5.*undo the change"):
+        resume_run(path)
+    (path / "config.toml").write_text(begun)
+    resume_run(path)
+    run(config, tmp_path / "whole")
+    assert_same_runs(tmp_path / "whole", path)
 
 
 def test_a_run_may_get_more_rounds_than_it_was_begun_with(stopped: tuple[Path, Path]) -> None:

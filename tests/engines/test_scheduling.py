@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def orders_of(job: Job, path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     given: dict[str, list[int]] = {}
 
     class Noting(LocalWorkers):
-        def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
-            given[tasks[0].op] = [task.client for task in tasks]
-            return super().work(tasks, reply)
+        def work(self, waiting: deque[ClientTask], reply: Reply) -> Iterator[Outcome]:
+            given[waiting[0].op] = [task.client for task in waiting]
+            return super().work(waiting, reply)
 
     monkeypatch.setattr(simulate, "make_transport", Noting)
     run_job(job, path)

@@ -12,7 +12,7 @@ from fedpurin.engines.hub import Hub
 from fedpurin.engines.states import state_digest
 from fedpurin.errors import CorruptError, DivergedError
 from fedpurin.job import Job
-from fedpurin.meta import Meta
+from fedpurin.meta import Measures, Meta
 from fedpurin.methods import METHODS
 from fedpurin.train import Score
 from tiny import Federation, four_exploding, tiny_job
@@ -156,7 +156,39 @@ def test_more_right_answers_than_samples_are_refused() -> None:
         Meta.from_bytes(Meta(123, 4, Score(11, 10, 3.25)).to_bytes())
 
 
-@pytest.mark.parametrize("seconds", [(float("nan"), 0.0, 0.0), (0.0, float("inf"), 0.0), (0.0, 0.0, -1.0)])
+@pytest.mark.parametrize(
+    ("measures", "score", "says"),
+    [
+        ("answers", Score(1.0, 1, 0.0), "a metric that is no count"),
+        ("a share", Score(1, 1, 0.0), "counts of right answers"),
+        ("a metric", Score(1, 1, 0.0), "counts of right answers"),
+        ("a share", Score(1.5, 1, 0.0), "1.5 correct answers of 1"),
+        ("a share", Score(-0.5, 1, 0.0), "-0.5 correct answers of 1"),
+        ("a metric", Score(1e101, 1, 0.0), "a metric of 1e"),
+        ("a metric", Score(float("inf"), 1, 0.0), "a metric of inf"),
+        ("a metric", Score(float("nan"), 1, 0.0), "a metric of nan"),
+        ("a metric", Score(0.5, 1, -1e101), "a sum of losses of -1.0e"),
+    ],
+)
+def test_a_measure_that_the_job_cannot_give_is_refused(measures: Measures, score: Score, says: str) -> None:
+    with pytest.raises(CorruptError, match=says):
+        Meta.from_bytes(Meta(123, 4, score).to_bytes(), measures)
+
+
+@pytest.mark.parametrize("value", [-2.5, -1e80])
+def test_any_finite_number_can_be_the_metric_of_a_job(value: float) -> None:
+    meta = Meta(123, 4, Score(10 * value, 10, float("inf")))
+    assert Meta.from_bytes(meta.to_bytes(), "a metric") == meta
+
+
+def test_without_test_samples_nothing_tells_what_a_job_measures() -> None:
+    assert Meta.from_bytes(Meta(123).to_bytes(), "a metric") == Meta(123)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [(float("nan"), 0.0, 0.0), (0.0, float("inf"), 0.0), (0.0, 0.0, -1.0), (0.0, 4e7, 0.0)],
+)
 def test_times_that_are_none_are_refused(seconds: tuple[float, float, float]) -> None:
     """They would stand in metrics.jsonl, and JSON knows no NaN."""
     with pytest.raises(CorruptError, match="its clock is broken"):

@@ -51,6 +51,13 @@ def assert_nothing_half_written(run: Path) -> None:
             check_rows(folder.parent, load_file(folder / f"{name}.safetensors"))
 
 
+def assert_advice_can_be_followed(said: str, run: Path) -> None:
+    """Who is told to resume has something to resume, and who is told to run again is not refused for it."""
+    there, said = (run / "config.toml").exists(), "".join(said.split())  # lines are broken anywhere
+    assert there or "fedpurinresume" not in said, said
+    assert not there or "runthesamecommandagain" not in said, said
+
+
 def assert_like_an_undisturbed_run(run: Path, undisturbed: Path) -> None:
     """Models, masks, ledger, configuration and newest checkpoint byte for byte; metrics and result but for
     their times; and nothing left behind."""

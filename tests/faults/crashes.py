@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from checks import assert_like_an_undisturbed_run, assert_nothing_half_written
+from checks import (
+    assert_advice_can_be_followed,
+    assert_like_an_undisturbed_run,
+    assert_nothing_half_written,
+)
 from faulty_disk import PLACES, CountingDisk, DeadlyDisk
 from sweep import COMPLETE
 from victims import Victim, start, wait_until_gone, without_roots_rights
@@ -170,11 +174,13 @@ def signals(arena: Arena, number: signal.Signals, count: int, until: float) -> F
                 fault.see(COMPLETE if victim.code == 0 else LATE)
                 continue
             wait_until_gone(family)
-            fault.struck += 1
-            if victim.code == -number:
-                assert not (arena.path / "config.toml").exists(), victim.said()
-                fault.see("ended before there was a run")
+            if victim.code == -number:  # before or after the command takes care of signals
+                complete = (arena.path / "result.json").exists()
+                assert complete or not (arena.path / "config.toml").exists(), victim.said()
+                fault.struck += not complete
+                fault.see(COMPLETE if complete else "ended before there was a run")
                 continue
+            fault.struck += 1
             assert victim.code == STOPPED, f"exit code {victim.code}: {victim.said()}"
             assert "Traceback" not in victim.said(), victim.said()
             assert "stopped" in victim.said(), victim.said()
@@ -205,6 +211,7 @@ def full_disk(arena: Arena, count: int, until: float) -> Fault:
                 assert victim.code == 1, said
                 assert "No space left on device" in said, said
                 assert "Traceback" not in said, said
+                assert_advice_can_be_followed(said, arena.path)
                 assert_nothing_half_written(arena.path)
                 fault.struck += 1
                 fault.see("stopped, saying that the disk is full and how to go on")
@@ -268,13 +275,15 @@ def read_only(arena: Arena, count: int, until: float) -> Fault:
             assert victim.code == 1, said
             assert "Permission denied" in said, said
             assert "Traceback" not in said, said
+            assert_advice_can_be_followed(said, arena.path)
             fault.struck += 1
             fault.see("stopped, saying what cannot be written")
     return fault
 
 
 def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
-    """One bit of the newest checkpoint, in any of its files: it is found, and the one before it is used."""
+    """One bit of the newest checkpoint, in any of its files: it is found, and the one before it is used. With
+    Flower every other time one of a site's newest state, which the pair before it may stand in for."""
     fault = Fault("flipped bit in the newest checkpoint", arena.engine)
     with arena.strikes(fault, count, until) as numbers:
         for _ in numbers:
@@ -282,6 +291,12 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
             kept = checkpoints(arena.path / "checkpoints") if arena.path.is_dir() else []
             if victim.code == 0 or len(kept) < 2:
                 fault.see("no second checkpoint yet" if victim.code else COMPLETE)
+                continue
+            states = sorted(arena.path.glob("federation/site-*/*/state.safetensors"))
+            if states and arena.draw.random() < 0.5:
+                flip(arena.draw.choice(states), arena.draw)
+                fault.struck += 1
+                fault.see(_go_on_with_a_damaged_state(arena))
                 continue
             file = arena.draw.choice(sorted(kept[-1].iterdir()))
             flip(file, arena.draw)
@@ -291,6 +306,19 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
             assert f"goingonafterround{int(kept[-2].name[-5:])}" in said, said
             fault.see("found; went on from the one before, and said so")
     return fault
+
+
+def _go_on_with_a_damaged_state(arena: Arena) -> str:
+    """Either nothing else comes of it, or its client is left out of a round and begins anew; and that is
+    another run, of which there is nothing to compare."""
+    said = arena.go_on()
+    flat = "".join(said.split())
+    assert "state.safetensorsisdamaged" in flat, said
+    assert (arena.path / "result.json").exists(), said
+    if "leftout" not in flat:
+        return "a site's state: found; went on from the one before, and said so"
+    shutil.rmtree(arena.path)
+    return "a site's state: found; left out of a round, and said so"
 
 
 def _killed_between_checkpoints(arena: Arena) -> Victim:

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import assert_like_an_undisturbed_run, assert_nothing_half_written
+from checks import (
+    assert_advice_can_be_followed,
+    assert_like_an_undisturbed_run,
+    assert_nothing_half_written,
+)
 from faulty_disk import WRITES, CountingDisk, Died, FaultyDisk, PowerCut
 
 from fedpurin import files
@@ -87,6 +91,7 @@ class Sweep:
             except RunError as problem:
                 if "cannot write" not in str(problem):
                     raise
+                assert_advice_can_be_followed(str(problem), path)
                 outcome = "stopped with an error that says how to go on"
         assert_nothing_half_written(path)
         return outcome

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from checks import LOGS, assert_nothing_half_written
-from faulty_disk import FAULTS, CountingDisk
+from faulty_disk import FAULTS, CountingDisk, FaultyDisk
 from sweep import Sweep, begin_or_go_on, on, places, short_config
 
+from fedpurin.errors import RunError
 from fedpurin.runs.checkpoints import DAMAGED, read_checkpoint
 
 SECOND = 7  # seed of the second faults
@@ -52,6 +53,18 @@ def test_a_disk_may_fail_anywhere_and_again_in_the_run_that_resumes(
     draw = random.Random(SECOND)
     for n in some(sweep.every(fault), fault, 8):
         sweep.strike(fault, n, memory, again=draw)
+
+
+def test_a_disk_that_is_full_in_the_first_round_leaves_nothing_to_resume_and_says_so(
+    sweep: Sweep, memory: Path
+) -> None:
+    path = memory / "full"
+    first_state = sweep.kinds.index("put") + 1
+    with on(FaultyDisk("full", first_state)), pytest.raises(RunError) as caught:
+        begin_or_go_on(sweep.config, path)
+    assert not path.exists()
+    assert str(caught.value).endswith("make room, then: run the same command again")
+    begin_or_go_on(sweep.config, path)
 
 
 def test_a_short_run_has_every_kind_of_place(sweep: Sweep) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from crashes import STARTS, Arena, Fault
+from checks import assert_advice_can_be_followed
+from crashes import STARTS, STOPPED, Arena, Fault, signals
+from sweep import COMPLETE
 from victims import Victim
 
 TORTURE = Path(__file__).with_name("torture.py")
@@ -59,6 +64,27 @@ def test_a_run_that_is_struck_before_it_has_a_directory_is_still_brought_to_its_
     assert (fault.runs, ended) == (1, [1])
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_signal_that_ends_a_process_at_once_is_fine_only_where_its_run_is_complete(
+    complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena, codes = Arena.__new__(Arena), [-signal.SIGTERM, STOPPED]
+    arena.engine, arena.draw, arena.seconds, arena.path = "ray", random.Random(1), 0.1, tmp_path / "run"
+    arena.path.mkdir()
+    (arena.path / "config.toml").touch()
+    if complete:
+        (arena.path / "result.json").write_text("{}")
+    (tmp_path / "log.txt").write_text("stopped; go on")
+    monkeypatch.setattr(arena, "start", lambda: Victim(0, tmp_path / "log.txt", codes.pop(0)))
+    monkeypatch.setattr(arena, "finish", lambda: None)
+    if complete:
+        seen = {COMPLETE: 1, "stopped, saying how to go on": 1}
+        assert signals(arena, signal.SIGTERM, 1, 0.0).seen == seen
+    else:
+        with pytest.raises(AssertionError, match="stopped; go on"):
+            signals(arena, signal.SIGTERM, 1, 0.0)
+
+
 @pytest.mark.slow
 def test_every_fault_of_the_torture_program_leaves_local_runs_intact(tmp_path: Path) -> None:
     table = tmp_path / "table.json"
@@ -71,3 +97,21 @@ def test_every_fault_of_the_torture_program_leaves_local_runs_intact(tmp_path: P
         *("flipped bit in the newest checkpoint", "read-only directory", "full disk (tmpfs)"),
     ]
     assert all(line["struck"] > 0 and line["runs"] > 0 for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("said", "there", "fits"),
+    [
+        ("make room, then: fedpurin\nresume run", True, True),
+        ("make room, then: fedpurin\nresume run", False, False),
+        ("make room, then: run the same command again", False, True),
+        ("make room, then: run the same command again", True, False),
+    ],
+)
+def test_advice_that_cannot_be_followed_is_noticed(
+    said: str, there: bool, fits: bool, tmp_path: Path
+) -> None:
+    if there:
+        (tmp_path / "config.toml").touch()
+    with contextlib.nullcontext() if fits else pytest.raises(AssertionError):
+        assert_advice_can_be_followed(said, tmp_path)

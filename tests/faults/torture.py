@@ -1,6 +1,7 @@
 """Break runs on purpose, many times: `make torture MINUTES=20 SEED=7`.
 
     python tests/faults/torture.py [--minutes 20] [--seed 7] [--engine local,ray,flower] [--json FILE]
+    python tests/faults/torture.py --minutes 0.5 --engine ray,flower --kills 50
     python tests/faults/torture.py --table FILE        # that table once more, as docs/reliability.md has it
 
 Every run that was broken is resumed until it is complete, and must then be what an undisturbed one is; after
@@ -68,7 +69,9 @@ class Clock:
         return max(1, round(count * min(1.0, self.minutes / 20)))
 
 
-def torture(folder: Path, clock: Clock, seed: int, engines: list[str]) -> Iterator[Fault]:
+def torture(
+    folder: Path, clock: Clock, seed: int, engines: list[str], least: int | None = None
+) -> Iterator[Fault]:
     draw = random.Random(seed)
     yield from disk_faults(clock, seed)
     inline = Arena(folder / "inline", "inline", 6, draw)
@@ -88,8 +91,9 @@ def torture(folder: Path, clock: Clock, seed: int, engines: list[str]) -> Iterat
         yield full_disk(Arena(folder / "full", "inline", 6, draw), clock.at_least(30), clock.until(0.03))
     for engine in engines:
         arena = Arena(folder / engine, engine, ROUNDS[engine], draw)
-        few = clock.at_least(KILLS[engine] // 5)
-        yield kills(arena, clock.at_least(KILLS[engine]), clock.until(SHARES[engine]))
+        many = least or clock.at_least(KILLS[engine])
+        few = max(1, many // 5)
+        yield kills(arena, many, clock.until(SHARES[engine]))
         yield signals(arena, signal.SIGINT, few, clock.until(0.02))
         yield signals(arena, signal.SIGTERM, few, clock.until(0.02))
         yield flipped_bits(arena, few, clock.until(0.01))
@@ -176,6 +180,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--engine", default=",".join(ENGINES), help="whose processes are killed")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        help="at least so many for each engine, whatever the time, and a fifth of it of its other faults",
+    )
     parser.add_argument("--json", type=Path, help="write the table there too")
     parser.add_argument("--table", type=Path, help="break nothing, print what is in this file")
     options = parser.parse_args()
@@ -190,7 +199,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="fedpurin-torture-"))
     table: list[Fault] = []
     try:
-        for fault in torture(folder, Clock(options.minutes), options.seed, engines):
+        for fault in torture(folder, Clock(options.minutes), options.seed, engines, options.kills):
             table.append(fault)
             if options.json:  # whatever ends it, what was counted is there
                 options.json.write_text(json.dumps([asdict(fault) for fault in table], indent=1) + "\n")

@@ -257,6 +257,17 @@ class AnyOrder(RuleBasedStateMachine):
         shutil.rmtree(self.stores[client].folder, ignore_errors=True)
         self.files[client] = _digest(self.stores[client].folder)
 
+    @precondition(lambda self: any(store.state_file.exists() for store in self.stores))
+    @rule(which=CLIENTS, earlier=st.booleans(), at=st.integers(0, 2**20))
+    def a_bit_flips_in_a_sites_file(self, which: int, earlier: bool, at: int) -> None:
+        client = self._one_of([c for c, store in enumerate(self.stores) if store.state_file.exists()], which)
+        store = self.stores[client]
+        file = store.earlier_file if earlier and store.earlier_file.exists() else store.state_file
+        content = bytearray(file.read_bytes())
+        content[at // 8 % len(content)] ^= 1 << at % 8
+        file.write_bytes(content)
+        self.files[client] = _digest(store.folder)
+
     @precondition(lambda self: any(store.folder.exists() for store in self.stores))
     @rule(which=CLIENTS)
     def a_site_makes_a_backup(self, which: int) -> None:

@@ -18,7 +18,7 @@ from test_federation_site import Screen
 
 from fedpurin.engines.flower.journal import new_lines
 from fedpurin.engines.flower.server_app import event_writer
-from fedpurin.errors import EngineError, RunError
+from fedpurin.errors import ConfigError, EngineError, RunError
 from fedpurin.federation import commands
 from fedpurin.federation.dashboard import Dashboard
 from fedpurin.federation.launch import events_file, federation_folder
@@ -95,6 +95,65 @@ def test_the_status_is_a_table_or_json(run: Path) -> None:
     screen = Screen()
     assert commands.status(run, console=screen, as_json=True) == 0
     assert json.loads(screen.lines[0])["members"][1]["failures"] == 1
+
+
+DAMAGED = {
+    "garbage": b"garbage\n{}\n",
+    "no object": b"[]\n",
+    "a number": b"5\n",
+    "an empty object": b"{}\n",
+    "deep nesting": b"[" * 100_000 + b"\n{}\n",
+    "no text": b"\xff\xfe\n{}\n",
+    "a client too many": b'{"round": 1, "client": 9, "clients": [9], "upload": {"accuracy": [0.5]},'
+    b' "direction": "up", "bytes": {}}\n',
+    "numbers that are texts": b'{"round": "x", "direction": "up", "client": "x", "bytes": {"a": "b"}}\n',
+    "lists of unequal length": b'{"round": 1, "clients": [0], "upload": {"accuracy": []}, "client": -1}\n',
+    "a failure of nobody": b'{"round": 1, "failed": [{}], "client": {}}\n',
+}
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "ledger.jsonl"])
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_log_is_named_in_a_line(name: str, what: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    with (tmp_path / "run" / name).open("ab") as file:
+        file.write(DAMAGED[what])
+    with pytest.raises(RunError, match=name):
+        read_status(tmp_path / "run")
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_what_is_no_event_is_passed_over(what: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    with events_file(tmp_path / "run").open("ab") as file:
+        file.write(DAMAGED[what])
+        for event in ("started", "joined", "round_done", "failed", "error"):
+            file.write(json.dumps({"event": event, "pid": "x"}).encode() + b"\n")
+        file.write(b'{"event": "left"}\n{"event": []}\n')
+    assert read_status(tmp_path / "run").members == read_status(run).members
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "ledger.jsonl", "federation/events.log"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    os.mkfifo(tmp_path / "run" / name)
+    with pytest.raises(RunError, match="pipe"):
+        read_status(tmp_path / "run")
+
+
+@pytest.mark.parametrize("rounds", ['"x"', "[1]", "-1", "inf", "9" * 30])
+def test_a_configuration_without_a_number_of_rounds_is_refused(
+    rounds: str, run: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 2", f"rounds = {rounds}"))
+    with pytest.raises(RunError, match=r"config\.toml"):
+        read_status(tmp_path / "run")
+    config.write_text((run / "config.toml").read_text().replace("clients = 3", "clients = 4503599627370495"))
+    with pytest.raises(ConfigError, match="at most 1000000"):
+        read_status(tmp_path / "run")
 
 
 def test_the_status_is_told_at_every_moment_of_a_run(tmp_path: Path) -> None:

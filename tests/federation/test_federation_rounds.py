@@ -28,8 +28,9 @@ from flwr.app import ConfigRecord, Error, RecordDict
 
 from fedpurin.engines.flower import peers, records, runtime
 from fedpurin.engines.flower.runtime import NotPushed
-from fedpurin.engines.flower.settings import Terms
+from fedpurin.engines.flower.settings import PROGRESS, Terms
 from fedpurin.errors import ConfigError, EngineError
+from fedpurin.federation import printing
 
 LOST_CLIENT, LOST_ROUND = 1, 2
 
@@ -215,6 +216,55 @@ def test_a_client_that_lost_its_state_starts_afresh_in_the_next_round(tmp_path: 
     assert result["digest"] is not None
 
 
+def flip_a_bit_of_the_state(federation: Federation, client: int) -> None:
+    (file,) = federation.grid.state(client).glob("*/state.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("method", ["fedpurin", "fedper"])
+def test_a_client_whose_newest_state_is_damaged_repeats_its_round_from_the_one_before(
+    method: str, tmp_path: Path
+) -> None:
+    federation: Federation
+    damaged: list[Message] = []
+
+    def damage(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 0, 2) and not damaged:
+            damaged.append(asked)
+            flip_a_bit_of_the_state(federation, 0)
+            return Message(Error(5, "gone"), reply_to=asked)
+        return answer
+
+    config = small(method, rounds=3)
+    federation = Federation(tmp_path, config, damage)
+    assert federation.run()["digest"] == simulated(config, tmp_path / "simulated")["digest"]
+    said = "state.safetensors is damaged (its checksum does not fit); it goes on from its state of round 1"
+    assert [event["text"] for event in federation.told("warning")] == [f"client 0: {said}"]
+    noted = lines(federation.grid.state(0), PROGRESS)
+    assert [printing.describe_site(line) for line in noted if "warning" in line] == [said]
+    assert not federation.told("failed")
+
+
+def test_a_client_whose_state_is_damaged_beyond_that_says_so_and_starts_afresh(tmp_path: Path) -> None:
+    federation: Federation
+
+    def damage(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 0, 2):
+            flip_a_bit_of_the_state(federation, 0)
+        return answer
+
+    federation = Federation(tmp_path, small("fedper", rounds=4), damage)
+    result = federation.run()
+    (told,) = federation.told("failed")
+    assert (told["client"], told["round"]) == (0, 3)
+    assert told["reason"].startswith("state.safetensors is damaged")
+    assert told["reason"].endswith("it starts afresh in the next round")
+    assert lines(federation.path, "metrics.jsonl")[3]["clients"] == [0, 1, 2]
+    assert result["digest"] is not None
+
+
 def test_an_absent_client_is_left_out_and_comes_late(tmp_path: Path) -> None:
     federation: Federation
 
@@ -396,6 +446,13 @@ def test_a_federation_that_nobody_joins_ends_with_an_error(tmp_path: Path) -> No
     federation.grid.absent = {0, 1, 2}
     with pytest.raises(EngineError, match="0 of 3 clients are connected"):
         federation.run()
+
+
+@pytest.mark.parametrize("name", ["deadline", "join", "patience"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e9])
+def test_a_wait_that_is_no_number_of_seconds_is_refused_at_once(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"--{name} {value:g} does not fit")):
+        Terms.of(3, **{name: value})
 
 
 def test_the_minimum_must_fit_the_number_of_clients() -> None:

@@ -79,6 +79,21 @@ def test_a_node_signs_off_the_one_that_was_killed(tmp_path: Path, monkeypatch: p
     assert signed_off == [77]  # the first time there was nothing to sign off
 
 
+@pytest.mark.parametrize("left", ["", "garbage", "\0\0\0\0"])
+def test_a_node_id_that_a_power_cut_left_empty_is_made_anew(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed_off: list[int] = []
+    monkeypatch.setattr(node, "sign_off", lambda node_id, *rest: signed_off.append(node_id))
+    memory = tmp_path / "node-id"
+    memory.write_text(left)
+    connection = node.returning(lambda *rest: contextlib.nullcontext((123,)), memory)
+    with connection("fed:8443", False, None, ("private", "public")):
+        assert memory.read_text() == "123"
+    assert signed_off == []
+    assert list(tmp_path.iterdir()) == [memory]
+
+
 @pytest.mark.parametrize("last", [None, 404])
 def test_a_node_signs_off_as_soon_as_the_server_is_back(
     monkeypatch: pytest.MonkeyPatch, last: int | None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ from federation_fakes import Federation, small
 from flwr.app import Message
 
 import fedpurin
+from fedpurin import files
 from fedpurin.cli.main import build_parser
 from fedpurin.config import Config
 from fedpurin.engines.flower import records
 from fedpurin.engines.flower.client_app import client_data
+from fedpurin.engines.flower.journal import record_sent
 from fedpurin.engines.flower.peers import Peers
 from fedpurin.engines.flower.settings import PROGRESS, SiteSettings
 from fedpurin.errors import ConfigError, DataError, EngineError
@@ -381,3 +385,17 @@ def test_the_commands_start_without_torch() -> None:
     code = "import sys, fedpurin.federation.commands; raise SystemExit('torch' in sys.modules)"
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
+
+
+def test_a_message_that_a_full_disk_cuts_short_is_not_kept_as_if_it_were_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(files.Disk):
+        def fill(self, path: Path, write: Callable[[Path], object]) -> None:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "disk", Full())
+    with pytest.raises(OSError, match="No space left"):
+        record_sent(tmp_path, "run", 1, "upload", [b"half and half"], keep=True)
+    assert list((tmp_path / "run" / "sent").iterdir()) == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedpurin.engines.flower.store import LostStateError, Saved, Store, pick
 from fedpurin.errors import RunError
@@ -64,24 +66,94 @@ def test_the_state_of_another_client_is_refused(tmp_path: Path) -> None:
         list(Store(tmp_path, "run", 1).load())
 
 
-def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    store = Store(tmp_path, "run", 0)
-    store.save(1, state(0), state(1))
-    store.state_file.write_bytes(store.state_file.read_bytes()[:50])
-    with pytest.raises(RunError, match="delete it to join afresh"):
-        list(store.load())
+def two_rounds(folder: Path) -> Store:
+    store = Store(folder, "run", 0)
+    for round_ in (1, 2):
+        store.save(round_, state(round_ - 1, round_), state(round_, round_))
+    return store
+
+
+def flip(file: Path, bit: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(content)
+
+
+def test_a_flipped_bit_anywhere_in_a_file_is_found_and_the_earlier_pair_is_used(tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    whole = store.state_file.read_bytes()
+    for bit in range(0, 8 * len(whole), 3):
+        flip(store.state_file, bit)
+        store.damaged.clear()
+        assert [saved.round for saved in store.load()] == [1], f"bit {bit}"
+        assert "state.safetensors is damaged" in store.damaged[0], f"bit {bit}"
+        store.state_file.write_bytes(whole)
+    assert [saved.round for saved in store.load()] == [2, 1]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x02\0\0\0\0\0\0\0{}", b"\xff" * 50, b"[" * 10_000])
+def test_what_is_no_such_file_counts_as_damaged(content: bytes, tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    store.state_file.write_bytes(content)
+    assert [saved.round for saved in store.load()] == [1]
+
+
+def test_a_damaged_file_never_takes_the_place_of_the_sound_one_before(tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    flip(store.state_file, -1)
+    store.save(3, state(1), state(3))
+    assert [saved.round for saved in store.load()] == [3, 1]
+
+
+def test_a_repeated_round_leaves_no_other_outcome_of_it_behind(tmp_path: Path) -> None:
+    """It could be taken for the new one if that were damaged: both carry the same number."""
+    store = two_rounds(tmp_path)
+    store.save(1, state(0), state(1, 0.5))
+    assert [float(saved.after["weights"][0]) for saved in store.load()] == [0.5]
+
+
+def test_a_client_whose_states_are_all_damaged_has_lost_them(tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    flip(store.state_file, -1)
+    flip(store.earlier_file, -1)
+    with pytest.raises(LostStateError, match="round 2; there is none"):
+        pick(store.load(), 3, confirmed=2)
 
 
 def test_a_damaged_earlier_file_matters_only_to_who_needs_it(tmp_path: Path) -> None:
-    store = Store(tmp_path, "run", 0)
-    for round_ in (1, 2):
-        store.save(round_, state(round_ - 1), state(round_))
+    store = two_rounds(tmp_path)
     store.earlier_file.write_bytes(b"")
     found = pick(store.load(), 3, confirmed=2)
     assert found is not None
     assert int(found["round"]) == 2
-    with pytest.raises(RunError, match=r"earlier\.safetensors is damaged"):
-        pick(store.load(), 1, confirmed=7)
+    assert not store.damaged
+    with pytest.raises(LostStateError):
+        pick(store.load(), 3, confirmed=7)
+
+
+def test_a_file_without_a_checksum_is_read_as_ever(tmp_path: Path) -> None:
+    store = Store(tmp_path, "run", 0)
+    store.folder.mkdir()
+    tensors = {f"{part}/{name}": x for part in ("before", "after") for name, x in state(2, 0.5).items()}
+    save_file(
+        {k: v.clone() for k, v in tensors.items()},
+        store.state_file,
+        {"run": "run", "client": "0", "round": "2"},
+    )
+    (saved,) = store.load()
+    assert torch.equal(saved.after["weights"], state(2, 0.5)["weights"])
+    assert not store.damaged
+
+
+def test_a_file_that_cannot_be_read_for_now_is_an_error_and_not_a_loss(tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    store.state_file.unlink()
+    os.mkfifo(store.state_file)
+    with pytest.raises(
+        RunError, match=r"state\.safetensors cannot be read.*pipe.*nothing was changed"
+    ) as told:
+        list(store.load())
+    assert not isinstance(told.value, LostStateError)
 
 
 @pytest.mark.parametrize("name", ["", "../../etc", "a/b", "a b"])
@@ -180,3 +252,16 @@ def test_without_a_reply_a_client_goes_on_in_silence_and_else_starts_anew(
     found = starting_state(fed.site, store, 3, None)
     assert torch.equal(found["weights"], expected["weights"])
     assert int(found["round"]) == (2 if goes_on else 0)
+
+
+def test_a_repeated_round_whose_pair_is_damaged_is_a_loss_and_no_fault_of_the_server(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from fedpurin.engines.flower.client_app import starting_state
+
+    fed = Federation(tiny_job("fedavg"))
+    fed.round(1)
+    store = two_rounds(tmp_path)
+    store.save(3, state(2), state(3))
+    flip(store.earlier_file, -1)
+    with pytest.raises(LostStateError):
+        starting_state(fed.site, store, 2, fed.hub.reply(0))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,57 @@ def test_a_curve_fits_one_line_of_text() -> None:
 def test_a_folder_that_is_no_run_cannot_be_watched(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run directory"):
         watch(tmp_path, Console(file=io.StringIO()))
+
+
+BAD_LINES = [
+    b"{}", b"[]", b"5", b"garbage", b"[" * 100_000, b"\xff\xfe", b'{"round": "x"}',
+    b'{"round": 1, "client": 0, "direction": "up", "bytes": [1], "seconds": 1}',
+    b'{"round": 1, "client": 0, "direction": "up", "bytes": {"values": "b"}, "seconds": 1}',
+    b'{"round": 1, "clients": [0], "trained": [1], "direction": 1}',
+    b'{"round": 1, "clients": [0], "trained": {"accuracy": ["a"]}, "direction": 1}',
+    b'{"round": 1, "clients": [0], "seconds": {"round": "a"}, "direction": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "ledger.jsonl"])
+@pytest.mark.parametrize("line", BAD_LINES, ids=range(len(BAD_LINES)))
+def test_a_line_that_is_damaged_is_named_while_watching(tmp_path: Path, name: str, line: bytes) -> None:
+    run = make_run(tmp_path / "run", Spec(clients=3, rounds=2, beta=2))
+    whole = (run / name).read_bytes()
+    (run / name).write_bytes(whole[: whole.find(b"\n") + 1] + line + b"\n" + whole)
+    with pytest.raises(RunError, match=rf"{name}.*(is damaged|should be an object)"):
+        watch(run, Console(file=io.StringIO()), follow=False)
+
+
+def test_numbers_that_are_not_finite_do_not_end_the_watching(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Spec(clients=3, rounds=2, beta=2))
+    (run / "metrics.jsonl").write_text(
+        '{"round": 1, "clients": [0, 1], "trained": {"accuracy": [NaN, 0.5]}, "seconds": {"round": NaN}}\n'
+        '{"round": 2, "clients": [0, 1], "trained": {"accuracy": [1e999, 0.7]}}\n'
+    )
+    out = io.StringIO()
+    watch(run, Console(file=out, force_terminal=True, width=100), follow=False)
+    assert "70.0" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    ['"x"', "[1]", "inf", "-1", "9" * 30, "{a = 1}"],
+    ids=["text", "list", "inf", "-1", "9", "table"],
+)
+def test_a_configuration_with_a_wrong_number_of_rounds_is_named_while_watching(
+    tmp_path: Path, rounds: str
+) -> None:
+    (tmp_path / "config.toml").write_text(f"[run]\nrounds = {rounds}\n")
+    with pytest.raises(RunError, match=r"config.toml is damaged: it.run.rounds is "):
+        watch(tmp_path, Console(file=io.StringIO()), follow=False)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "ledger.jsonl"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_the_watcher_waits_for_no_pipe(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    run = make_run(tmp_path / "run", Spec(clients=3, rounds=2, beta=2))
+    (run / name).unlink()
+    make(run / name)
+    with pytest.raises(RunError, match=f"{name} cannot be read"):
+        watch(run, Console(file=io.StringIO()), follow=False)

@@ -71,7 +71,7 @@ def test_an_unfinished_difference_says_up_to_which_round(store: ResultStore, rep
     _, text = reproduce("table-beta", *ROUNDS)
     row = row_of(text, "FedPURIN, β = 1 (no groups)")
     assert row[1] == "60.00 † 25 rounds"
-    assert row[4] == "-10.00 [-10.00, -10.00] worse (round 25)"
+    assert row[4] == "-10.00 [-10.00, -10.00] worse on this split (round 25)"
 
 
 def test_each_method_without_groups_is_compared_with_itself(store: ResultStore, reproduce: Reproduce) -> None:
@@ -80,10 +80,10 @@ def test_each_method_without_groups_is_compared_with_itself(store: ResultStore, 
         store.append("runs", make_line(config(method, method={"beta": 1}), accuracy - 0.02))
     store.append("runs", make_line(config("fedpurin", method={"beta": 10}), 0.71))
     _, text = reproduce("table-beta", *ROUNDS)
-    assert row_of(text, "FedPURIN, β = T / 6")[4] == "+1.00 [+1.00, +1.00] better"
-    assert row_of(text, "FedPURIN, β = 1 (no groups)")[4] == "-2.00 [-2.00, -2.00] worse"
+    assert row_of(text, "FedPURIN, β = T / 6")[4] == "+1.00 [+1.00, +1.00] better on this split"
+    assert row_of(text, "FedPURIN, β = 1 (no groups)")[4] == "-2.00 [-2.00, -2.00] worse on this split"
     assert row_of(text, "FedCAC, β = T / 2 (the paper's share)")[4] == "reference"
-    assert row_of(text, "FedCAC, β = 1 (no groups)")[4] == "-2.00 [-2.00, -2.00] worse"
+    assert row_of(text, "FedCAC, β = 1 (no groups)")[4] == "-2.00 [-2.00, -2.00] worse on this split"
     assert "T = 60." in text  # and no beta, which is not one
 
 
@@ -97,7 +97,7 @@ def test_rivals_stand_beside_fedpurin_with_their_bytes(store: ResultStore, repro
         silent["bytes"][way][SILENCE:] = [0] * (60 - SILENCE)
     store.append("runs", silent)
     _, text = reproduce("table-worth", *ROUNDS)
-    gap = "+1.00 [+1.00, +1.00] better"
+    gap = "+1.00 [+1.00, +1.00] better on this split"
     # the third round is measured after two rounds of half a MiB
     assert row_of(text, "FedBN, int8")[1:] == [
         "69.00", "69.00", gap, gap, "0.25", "0.25", "30", "1.0", "1.0", "1.0", "1"

@@ -158,10 +158,11 @@ def test_figures_come_as_png_and_pdf(name: str, full: Path, tmp_path: Path, repr
     assert (out / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_figure_is_named_after_what_was_set_even_if_that_is_a_path() -> None:
-    request = Request(scale="mini", rounds=4, changes={"data": {"split_file": "/my split/a.json"}})
+def test_a_figure_is_named_after_what_was_asked_for_even_if_that_is_a_path() -> None:
+    asked = {"data": {"split_file": "/my split/a.json"}}
+    request = Request(scale="mini", methods=("fedpurin", "fedbn"), rounds=4, changes=asked)
     source = Source(ResultStore(Path("nowhere")), Paper({}), request)
-    assert figure_name("bytes", source) == "bytes-mini-t4-split_file_my_split_a.json"
+    assert figure_name("bytes", source) == "bytes-mini-fedpurin-fedbn-t4-split_file_my_split_a.json"
 
 
 def test_a_claim_about_accuracy_is_undecided_below_the_papers_scale(full: Path, reproduce: Reproduce) -> None:

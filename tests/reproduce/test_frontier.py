@@ -9,7 +9,8 @@ import pytest
 from reproduce_tools import MIB, Reproduce, make_line
 
 from fedpurin.config import Config
-from fedpurin.reproduce.frontier import mib_until
+from fedpurin.reproduce.frontier import draw_lines, mib_until
+from fedpurin.reproduce.paper_figures import new_figure
 from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request, trains_as_published
 from fedpurin.runs.traffic import traffic_to
@@ -67,6 +68,7 @@ def test_the_figures_of_the_committed_store_are_those_that_were_announced(reprod
         if (r.config.data.alpha, r.config.run.rounds, r.config.run.seed) == (0.5, 60, 1)
         and r.config.data.dataset == "cifar-10"
         and trains_as_published(r.config)
+        and not r.is_replicate
         and r.beta in (None, 30)
     }
     found = {
@@ -111,3 +113,14 @@ def test_the_picture_is_drawn(experiments: Path, tmp_path: Path, reproduce: Repr
         store.append("runs", line)
     reproduce("figure-traffic", *CIFAR, "--out", str(tmp_path / "out"))
     assert (tmp_path / "out" / "traffic-paper-cifar-10-a0.5-t60.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_seed_of_a_setting_stands_out_and_the_others_are_thin() -> None:
+    pytest.importorskip("matplotlib")
+    config = Request(scale="paper", rounds=60).config
+    records = [Record(make_line(config("cifar-10", 0.5, seed, "fedbn"), seed / 10)) for seed in (2, 1, 3)]
+    _, axes = new_figure((4, 3))
+    draw_lines(axes[0][0], "FedBN", records, ("#009e73", "-"))
+    drawn = {round(line.get_ydata()[-1]): line.get_linewidth() for line in axes[0][0].lines}
+    assert drawn[10] > drawn[20] == drawn[30]  # percent of seeds 1, 2, 3
+    assert axes[0][0].get_legend_handles_labels()[1] == ["FedBN"]

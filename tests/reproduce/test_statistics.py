@@ -12,7 +12,15 @@ from reproduce_tools import Reproduce, make_line
 from fedpurin.config import Config
 from fedpurin.reproduce.result_store import Record, ResultStore
 from fedpurin.reproduce.scales import Request
-from fedpurin.reproduce.stats import best_window, bootstrap, noise, paired, paired_best, replicates
+from fedpurin.reproduce.stats import (
+    Difference,
+    best_window,
+    bootstrap,
+    noise,
+    paired,
+    paired_best,
+    replicates,
+)
 
 
 def config(method: str = "fedpurin", seed: int = 1, rounds: int = 20) -> Config:
@@ -50,6 +58,25 @@ def test_a_gain_in_one_split_alone_is_not_distinguishable() -> None:
     assert (gap.seeds, gap.clients) == (3, 60)
     assert gap.mean == pytest.approx(10)
     assert gap.verdict == "not distinguishable"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.06, 2.0, "better"),
+        (-2.0, -0.06, "worse"),
+        (0.01, 2.0, "not distinguishable"),  # other random numbers put this end on the other side of zero
+        (-2.0, -0.01, "not distinguishable"),
+        (-1.0, 1.0, "not distinguishable"),
+    ],
+)
+def test_a_verdict_does_not_hang_on_the_random_numbers_of_the_bootstrap(
+    low: float, high: float, verdict: str
+) -> None:
+    two, one = (Difference((low + high) / 2, low, high, 20 * seeds, seeds, 60) for seeds in (2, 1))
+    assert (two.verdict, two.verdict_here) == (verdict, verdict)
+    told = verdict != "not distinguishable"
+    assert one.verdict_here == (f"{verdict} on this split" if told else verdict)
 
 
 def test_the_best_window_is_each_runs_own() -> None:

@@ -40,8 +40,35 @@ def test_rivals_are_named_in_the_order_of_their_bytes(store: ResultStore, reprod
     store.append("runs", make_line(config("fedcac"), 0.7, done=30))
     said = line_of(reproduce("findings-summary")[1], "Bytes to an accuracy")
     # the third round is measured after two rounds of one and of two MiB
-    assert "FedBN, int8 2.0 MiB; FedPURIN 4.0 MiB; never: FedBN; not run to the end:" in said
+    assert (
+        "FedBN, int8 (seed 1) 2.0 / 2.0; FedPURIN (seed 1) 4.0 / 4.0; "
+        "FedBN (seed 1) never / never, highest 60.0 %; not run to the end:" in said
+    )
     assert "FedCAC" in said.partition("not run to the end")[2]
+
+
+def test_each_method_s_best_round_is_over_its_own_seeds_and_says_which(
+    store: ResultStore, reproduce: Reproduce
+) -> None:
+    store.append("runs", make_line(config("fedpurin", 1), 0.6))
+    store.append("runs", make_line(config("fedpurin", 2), 0.7))
+    store.append("runs", make_line(config("fedbn"), 0.66))
+    store.append("runs", make_line(config("fedcac"), 0.8, done=30))  # on its way: not yet among them
+    said = line_of(reproduce("findings-summary")[1], "Best round")
+    assert said.endswith(": FedBN 66.00 (69.47; seed 1), FedPURIN 65.00 (71.53; seeds 1, 2).")
+
+
+def test_curves_are_told_seed_by_seed(store: ResultStore, reproduce: Reproduce) -> None:
+    for seed, rival in ((1, 0.68), (2, 0.72)):
+        store.append("runs", make_line(config("fedpurin", seed), 0.7))
+        store.append("runs", make_line(config("fedbn", seed), rival))
+    text = reproduce("findings-curves")[1]
+    assert (
+        "above FedBN, as uploaded, in 60 of 60 rounds, from 1 on in all (seed 1); "
+        "in 0 of 60 rounds, not in the last one (seed 2)." in text
+    )
+    # 69 % in the mean of three rounds: in the third at the earliest
+    assert "is passed: FedPURIN 3, 3 (seeds 1, 2); FedBN never, 3 (seeds 1, 2)." in text
 
 
 def test_differences_carry_their_seeds_and_interval(store: ResultStore, reproduce: Reproduce) -> None:
@@ -65,7 +92,7 @@ def test_groups_are_said_when_they_are_run_to_the_end(store: ResultStore, reprod
     assert "-10.00" not in said
     store.append("runs", make_line(config("fedpurin", method={"beta": 1}), 0.6))
     said = line_of(reproduce("findings-summary")[1], "Groups")
-    assert "FedPURIN, β = 1 (no groups): -10.00 [-10.00, -10.00] (worse)" in said
+    assert "FedPURIN, β = 1 (no groups): -10.00 [-10.00, -10.00] (worse on this split), 1 seed." in said
 
 
 def test_the_full_length_is_said_beside_the_paper_and_shown(store: ResultStore, reproduce: Reproduce) -> None:
@@ -92,4 +119,6 @@ def test_rivals_are_compared_with_fedfrugal_on_the_seeds_they_share(
     # the third round is measured after two rounds of one MiB
     assert "- FedFrugal. seed 1: 69 % with 2.0 MiB, 71.00 % at the end, 60.0 MiB in all; seed 2:" in text
     assert "- FedPURIN. seed 1: 69 % never, 68.00 % at the end" in text
-    assert "FedFrugal − FedPURIN, last ten rounds, 1 seed: +3.00 [+3.00, +3.00] (better)." in text
+    assert (
+        "FedFrugal − FedPURIN, last ten rounds, 1 seed: +3.00 [+3.00, +3.00] (better on this split)." in text
+    )

@@ -71,7 +71,7 @@ def test_types_of_values_are_compared_with_float32_of_the_same_method(
             store.append("runs", line)
     _, text = reproduce("table-values", "--no-run")
     assert "| FedPURIN, float32 | 50.00 | 50.00 | reference | reference | 1.00 | 2.00 | 50.0 % |" in text
-    gap = "-1.00 [-1.00, -1.00] worse"
+    gap = "-1.00 [-1.00, -1.00] worse on this split"
     assert f"| FedPURIN, int8 | 49.00 | 49.00 | {gap} | {gap} | 0.25 | 2.00 | 12.5 % |" in text
     assert f"| FedAvg, int8 | 59.00 | 59.00 | {gap} | {gap} | 0.50 | 2.00 | 25.0 % |" in text
     assert "| FedPURIN, int8 with feedback | - |" in text

@@ -21,13 +21,14 @@ from engine_tools import run
 from fedpurin.config import Config
 from fedpurin.core.bits import pack_bits, unpack_bits
 from fedpurin.engines import simulate
+from fedpurin.engines.driver import Watcher
 from fedpurin.engines.inline import InlineWorkers
 from fedpurin.errors import ModelError, RunError
 from fedpurin.files import check_writable, write_atomic, write_with
 from fedpurin.job import Job
 from fedpurin.result import load_result
 from fedpurin.runs import checkpoints as runs_checkpoints
-from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest
+from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest, stored_config
 from fedpurin.runs.ledger import Ledger
 from fedpurin.runs.run import load_run
 from fedpurin.train import evaluate
@@ -116,6 +117,58 @@ def test_missing_clients_leave_no_digest(finished: Path, tmp_path: Path) -> None
     directory.close()
     assert result["digest"] is None
     assert result["missing_clients"] == [1, 3]
+
+
+EDITS = [
+    ("lr = 0.1", "lr = 0.77", r"other settings.*train\.lr was its default, is 0\.77"),
+    ("beta = 2", "beta = 4", r"method\.beta was 2, is 4"),
+    ("rounds = 3", "rounds = 5", r"run\.rounds was 3, is 5"),
+    ("lr = 0.1", "lr = -1.0", r"config\.toml is damaged: train\.lr = -1\.0"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), EDITS)
+def test_a_finished_run_is_not_shown_as_one_of_other_settings(
+    finished: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    text = (path / "config.toml").read_text()
+    assert old in text
+    (path / "config.toml").write_text(text.replace(old, new))
+    for read in (load_run, load_result):
+        with pytest.raises(RunError, match=said):
+            read(path)
+
+
+def test_a_finished_run_says_what_it_was_made_with_even_if_the_file_was_edited_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "make_transport", InlineWorkers)
+    config = tiny_config("fedavg", tmp_path, run__rounds=2)
+    path = tmp_path / "run"
+
+    class Edit(Watcher):
+        def finishing(self, asked: int) -> None:
+            (path / "config.toml").write_text(config.updated({"data": {"alpha": 0.7}}).to_toml())
+
+    run(config, path, Edit())
+    (path / "config.toml").write_text(config.to_toml())
+    assert load_run(path).summary["alpha"] == config.data.alpha
+
+
+def test_results_that_do_not_say_what_they_were_made_with_are_read(finished: Path, tmp_path: Path) -> None:
+    """Those of version 0.1; and what decides no number may change."""
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("workers = 0", "workers = 3"))
+    assert load_run(path).complete
+    result = json.loads((path / "result.json").read_text())
+    del result["setting"]
+    (path / "result.json").write_text(json.dumps(result))
+    (path / "config.toml").write_text(text.replace("lr = 0.1", "lr = 0.77"))
+    assert load_run(path).complete
 
 
 def test_one_writer_at_a_time(finished: Path) -> None:
@@ -212,6 +265,30 @@ def test_a_full_disk_is_reported_with_the_way_to_go_on(
     directory.close()
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "make it writable"),
+        (errno.EISDIR, "move away what is there"),
+        (errno.EFBIG, "raise the limit on the size of files"),
+        (None, "mend that"),
+    ],
+)
+def test_only_a_full_disk_needs_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, remedy: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number), "/x/there") if number else OSError("a symbolic link")
+
+    directory = RunDirectory.create(tmp_path, tiny_job())
+    monkeypatch.setattr(os, "fsync", fail)
+    named, reason = (r" \(/x/there\)", os.strerror(number)) if number else ("", "a symbolic link")
+    said = rf"cannot write to {tmp_path}{named}: {reason}; {remedy}.*, then: fedpurin"
+    with pytest.raises(RunError, match=said):
+        directory.append({"round": 1}, [])
+    directory.close()
+
+
 def test_a_disk_that_fills_up_inside_a_tensor_file_is_reported_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +317,27 @@ def test_the_checkpoint_a_run_went_back_to_stays_until_there_is_a_newer_one(
     assert directory.rewind()[0] == 2
     directory.checkpoint(3, {"part": {"x": torch.tensor([30])}})
     assert directory.rewind() == (3, {"part": {"x": torch.tensor([30])}})
+    directory.close()
+
+
+def test_checkpoints_are_in_the_order_of_their_rounds_however_many_digits_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the new one cannot be written, the one before it is still there."""
+    directory = RunDirectory.create(tmp_path, tiny_job(run__rounds=200_000))
+    part = {"part": {"x": torch.tensor([1])}}
+    for t in (99_998, 99_999):
+        directory.checkpoint(t, part)
+    with monkeypatch.context() as broken:
+        broken.setattr(runs_checkpoints, "write_tensors", _full)
+        with pytest.raises(RunError, match="No space left"):
+            directory.checkpoint(100_000, part)
+    assert (directory.rewind()[0], directory.warnings) == (99_999, [])
+    directory.checkpoint(100_000, part)
+    assert directory.rewind()[0] == 100_000
+    directory.checkpoint(100_001, part)
+    names = [path.name for path in runs_checkpoints.checkpoints(tmp_path / "checkpoints")]
+    assert names == ["round-100000", "round-100001"]
     directory.close()
 
 
@@ -436,3 +534,10 @@ def test_packed_masks_are_least_significant_bit_first(d: int) -> None:
     for row in range(2):
         expected = sum(int(bit) << j for j, bit in enumerate(mask[row].tolist()))
         assert int.from_bytes(packed[row].numpy().tobytes(), "little") == expected
+
+
+def test_a_stored_configuration_without_end_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "config.toml").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(RunError, match=r"cannot be read: .*it is larger than 16 MiB"):
+        stored_config(tmp_path)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +161,55 @@ def test_an_interrupted_search_goes_on_to_the_same_end(tmp_path: Path) -> None:
         fedpurin.tune(config, tmp_path / "cut", budget_mib=2.0)
     with pytest.raises(RunError, match="holds another search"):
         fedpurin.tune(config.updated({"train": {"lr": 0.2}}), tmp_path / "cut", budget_mib=1.0)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("done")
+    fedpurin.tune(base(folder, run__rounds=2), folder / "out", budget_mib=1.0)
+    return folder
+
+
+@pytest.mark.parametrize("torn", [5, 30])
+def test_a_search_goes_on_after_a_journal_that_was_cut_short(done: Path, tmp_path: Path, torn: int) -> None:
+    folder = Path(shutil.copytree(done, tmp_path / "copy"))
+    config, journal = base(done, run__rounds=2), folder / "out" / search.JOURNAL
+    os.truncate(journal, journal.stat().st_size - torn)
+    for begun in (["6-fedcac"], []):  # what the journal lost, and then nothing
+        count = Count()
+        fedpurin.tune(config, folder / "out", budget_mib=1.0, watcher=count)
+        assert count.begun == begun
+    assert journal.read_text().count("\n") == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{}", "line 1 has no trial"),
+        ("[]", "line 1 should be an object"),
+        ('{"trial": "a", "until": 2, "seconds": "x", "failed": ""}', "line 1.seconds is 'x', not a number"),
+        ('{"trial": "a", "until": 2, "seconds": 1, "failed": null}', "line 1.failed is None, not a text"),
+    ],
+)
+def test_a_journal_of_another_shape_is_named(done: Path, tmp_path: Path, line: str, says: str) -> None:
+    folder = Path(shutil.copytree(done, tmp_path / "copy"))
+    (folder / "out" / search.JOURNAL).write_text(line + "\n")
+    with pytest.raises(RunError, match=rf"journal.jsonl.*{re.escape(says)}"):
+        fedpurin.tune(base(done, run__rounds=2), folder / "out", budget_mib=1.0)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"5", b"", None])
+def test_a_search_described_by_something_else_is_another_one(
+    done: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    folder = Path(shutil.copytree(done, tmp_path / "copy"))
+    (folder / "out" / search.SEARCH).unlink()
+    if content is None:
+        os.mkfifo(folder / "out" / search.SEARCH)
+    else:
+        (folder / "out" / search.SEARCH).write_bytes(content)
+    with pytest.raises(RunError, match=r"another search|it is a pipe"):
+        fedpurin.tune(base(done, run__rounds=2), folder / "out", budget_mib=1.0)
 
 
 def test_when_the_time_is_over_the_rest_is_not_tried_and_said_so(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,9 +183,8 @@ def refuse_idle(config: Config, named: dict[str, dict[str, Any]]) -> None:
 
 def make_console(*, stderr: bool = False) -> Console:
     """`stderr`: where a program reads stdout, people are told what happens beside it."""
-    from rich.console import Console
+    from fedpurin import console
 
     # Where output goes to a file or a pipe there is no screen to fit: tables keep their columns.
-    screen = sys.stderr if stderr else sys.stdout
-    width = None if screen.isatty() else 130
-    return Console(highlight=False, soft_wrap=True, width=width, stderr=stderr)
+    width = None if console.is_terminal(stderr=stderr) else 130
+    return console.make_console(soft_wrap=True, width=width, stderr=stderr)

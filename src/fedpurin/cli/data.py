@@ -55,12 +55,13 @@ def get_data(args: argparse.Namespace) -> int:
 
 
 def _download(name: str, folder: Path | None, console: Console) -> Path:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn
 
     from fedpurin import data
+    from fedpurin.console import text_column
 
     tasks: dict[str, TaskID] = {}
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    columns = text_column("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console) as bar:
 
         def show(file: str, done: int, total: int | None) -> None:

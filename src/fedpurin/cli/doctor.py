@@ -9,11 +9,7 @@ from typing import Any
 from fedpurin.cli.common import add_command, add_json, make_console, print_json
 
 SHELLS = ("bash", "zsh", "fish")
-SIGNS = {
-    "ok": "[green]ok[/green]     ",
-    "missing": "[yellow]missing[/yellow]",
-    "broken": "[red]broken[/red] ",
-}
+COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 def add_commands(commands: Any) -> None:
@@ -29,8 +25,6 @@ def add_commands(commands: Any) -> None:
 
 def examine_all(args: argparse.Namespace) -> int:
     """Look at what is installed and try whether training works."""
-    from rich.markup import escape
-
     from fedpurin.doctor import Finding, examine
 
     findings: list[Finding] = []
@@ -38,8 +32,9 @@ def examine_all(args: argparse.Namespace) -> int:
     for finding in examine():
         if not args.json:
             if not findings or findings[-1].group != finding.group:
-                console.print(f"[bold]{finding.group}[/bold]")
-            console.print(f"  {SIGNS[finding.status]} {finding.name:<19} {escape(finding.text)}")
+                console.print(finding.group, style="bold")
+            console.print(f"  {finding.status:<7} ", style=COLOURS[finding.status], end="")
+            console.print(f"{finding.name:<19} {finding.text}")
         findings.append(finding)
     # 1 where something that every run needs is broken; what is only missing is told with its remedy
     broken = [finding.name for finding in findings if finding.status == "broken"]
@@ -48,9 +43,9 @@ def examine_all(args: argparse.Namespace) -> int:
         print_json({"ok": not broken, "findings": [asdict(finding) for finding in findings]})
         return int(bool(broken))
     if advised:
-        console.print("[bold]advice[/bold]")
+        console.print("advice", style="bold")
     for finding in advised:
-        console.print(f"  {finding.name}: {finding.advice}", markup=False)
+        console.print(f"  {finding.name}: {finding.advice}")
     healthy = "All that every run needs is here: try  fedpurin compare"
     console.print(f"Broken: {', '.join(broken)}" if broken else healthy)
     return int(bool(broken))

@@ -14,6 +14,20 @@ from fedpurin.stopping import INTERRUPTED
 from fedpurin.version import __version__
 
 
+def open_missing_streams() -> None:
+    """Who starts the program without some of the three (`>&-`, a service) wants nothing of them; without
+    this a file of a run would take their number, and be written what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the program lasts
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
 class Parser(argparse.ArgumentParser):
     """Mistakes end in one line that says where to look."""
 
@@ -35,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    open_missing_streams()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow; fedpurin completion set that up
         from argcomplete import autocomplete

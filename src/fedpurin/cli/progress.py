@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID
 
 from fedpurin.config import Config
+from fedpurin.console import text_column
 from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
 from fedpurin.progress import RunProgress
@@ -75,9 +76,9 @@ class SearchProgress(SearchWatcher):
         self.console.print(f"Rung {rung} of {of}: {trials} configurations, to round {rounds}")
         if self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("{task.fields[place]}"),
+                text_column("{task.fields[place]}"),
                 BarColumn(bar_width=24),
-                TextColumn("{task.fields[said]}"),
+                text_column("{task.fields[said]}"),
                 console=self.console,
             )
             self.task = self.bar.add_task("", total=trials, place="", said="")
@@ -93,13 +94,12 @@ class SearchProgress(SearchWatcher):
 
     def trial_done(self, trial: Trial, failed: str) -> None:
         if failed:
-            self.console.print(f"{self.place}  {trial.label}: left out: {failed}", markup=False)
+            self.console.print(f"{self.place}  {trial.label}: left out: {failed}")
             return
         standing = Standing.of(trial, None)
         said = f"round {standing.rounds:>3}, validation {100 * standing.validation:5.1f} %"
         self.console.print(
-            f"{self.place}  {said}, {standing.mib:8.3g} MiB in {standing.planned} rounds  {trial.label}",
-            markup=False,
+            f"{self.place}  {said}, {standing.mib:8.3g} MiB in {standing.planned} rounds  {trial.label}"
         )
 
     def close(self) -> None:

@@ -158,10 +158,11 @@ def list_methods(args: argparse.Namespace) -> int:
         return 0
     console = make_console()
     for name, method in described.items():
-        console.print(f"[bold]{name}[/bold]  {method['about']}")
+        console.print(name, style="bold", end="  ")
+        console.print(method["about"])
         for key, about in method["settings"].items():
             console.print(f"    method.{key:16} {about['help']} (default: {about['default']})")
-    console.print(r"Set them with --set method.KEY=VALUE, or in \[method] of a configuration.")
+    console.print("Set them with --set method.KEY=VALUE, or in [method] of a configuration.")
     return 0
 
 

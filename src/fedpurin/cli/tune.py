@@ -45,12 +45,12 @@ def run_tune(args: argparse.Namespace) -> int:
     finally:
         progress.close()
     console.print(outcome_table(outcome))
-    console.print("Not tried:", *(f"  - {line}" for line in outcome.not_tried), sep="\n", markup=False)
+    console.print("Not tried:", *(f"  - {line}" for line in outcome.not_tried), sep="\n")
     if find_spec("plotly") and find_spec("jinja2"):
         console.print(f"\nThe report is in {write_page(outcome, folder)}")
     else:
-        console.print("\nNo HTML report: it needs pip install 'fedpurin[report]'", markup=False)
-    console.print(f"Recommended, {outcome.why}: {outcome.recommended.trial.label}", markup=False)
+        console.print("\nNo HTML report: it needs pip install 'fedpurin[report]'")
+    console.print(f"Recommended, {outcome.why}: {outcome.recommended.trial.label}")
     console.print(f"Run it with: fedpurin run {write_recommended(outcome, folder)}")
     return 0
 

@@ -14,7 +14,7 @@ from typing import IO
 from fedpurin.data import official
 from fedpurin.data.catalog import DatasetSpec, FileSpec
 from fedpurin.errors import DataError
-from fedpurin.files import write_atomic
+from fedpurin.files import regular, write_atomic
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all where the server says
 
@@ -145,7 +145,7 @@ def _start(response: HTTPResponse, have: int) -> int:
 
 def _open(part: Path, start: int) -> IO[bytes]:
     try:
-        return part.open("ab" if start else "wb")
+        return (regular(part) if part.exists() else part).open("ab" if start else "wb")
     except OSError as error:
         raise _cannot_write(part, error) from None
 

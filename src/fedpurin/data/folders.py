@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import struct
+import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedpurin.errors import DataError, MissingExtraError
+from fedpurin.files import regular
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+FORMATS = ("PNG", "JPEG")  # Pillow goes by the content: of all its formats, PostScript is run as a program
 GREY_MODES = ("1", "L")
 
 try:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 except ImportError as missing:
     raise MissingExtraError("images", "reading a folder of images") from missing
 
+DAMAGED = (  # of Pillow, reading headers and pixels
+    *(OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, RuntimeError, OverflowError),
+    *(struct.error, zlib.error, MemoryError),
+)
 
 Side = tuple[np.ndarray, np.ndarray]  # images uint8 [n, C, H, W], labels int64 [n]
 
@@ -27,8 +36,11 @@ def read_folder(
     """The classes, and root/CLASS/* as one side, or root/train/CLASS/* and root/test/CLASS/* as two."""
     divided = (root / "train").is_dir() and (root / "test").is_dir()
     sides = [root / "train", root / "test"] if divided else [root]
-    names = _class_names(root, sides, classes)
-    files = [_files(side, names) for side in sides]
+    try:
+        names = _class_names(root, sides, classes)
+        files = [_files(side, names) for side in sides]
+    except OSError as error:
+        raise DataError(f"{error.filename or root} cannot be read ({error.strerror or error})") from None
     for side, images in zip(sides, files, strict=True):
         if not images:
             raise DataError(f"{side} has no images; expected folders named by class with .png or .jpg files")
@@ -57,7 +69,7 @@ def _files(side: Path, names: list[str]) -> list[tuple[Path, int]]:
         for label, name in enumerate(names)
         if (side / name).is_dir()
         for path in sorted((side / name).iterdir())
-        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        if path.suffix.lower() in SUFFIXES and not path.is_dir() and not path.name.startswith(".")
     ]
 
 
@@ -81,12 +93,18 @@ def _read(files: list[tuple[Path, int]], size: tuple[int, int], channels: int) -
     if channels not in (1, 3):
         raise DataError(f"images with {channels} channels; folders of images give 1 (grey) or 3 (colour)")
     width, height = size
-    x = np.empty((len(files), channels, height, width), np.uint8)
+    try:
+        x = np.empty((len(files), channels, height, width), np.uint8)
+    except MemoryError:
+        raise DataError(
+            f"{len(files)} images of {width}x{height}, as {files[0][0]}, do not fit into memory; "
+            "make them smaller"
+        ) from None
     for row, (path, _) in enumerate(files):
         with _opened(path) as image:
             try:
                 pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-            except (OSError, SyntaxError, ValueError) as error:
+            except DAMAGED as error:
                 raise DataError(f"{path} is damaged ({error}); replace or remove it") from None
         x[row] = pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
     return x, np.array([label for _, label in files], np.int64)
@@ -94,6 +112,17 @@ def _read(files: list[tuple[Path, int]], size: tuple[int, int], channels: int) -
 
 def _opened(path: Path) -> Image.Image:
     try:
-        return Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} is not an image ({error}); replace or remove it") from None
+        with warnings.catch_warnings():  # from half of the pixels that it refuses, Pillow warns only
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(regular(path), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise DataError(
+            f"{path} is not an image in {' or '.join(FORMATS)} format; convert, replace or remove it"
+        ) from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as bomb:
+        raise DataError(f"{path} is too large an image ({bomb}); make it smaller or remove it") from None
+    except DAMAGED as error:
+        problem = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"{path} is not an image that can be read ({problem}); replace or remove it"
+        ) from None

@@ -13,7 +13,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import platformdirs
@@ -23,6 +23,7 @@ from fedpurin.errors import DataError
 from fedpurin.files import regular
 
 ENVIRONMENT = "FEDPURIN_DATA"
+HOMELESS = "fedpurin-data"
 TAR_SLACK = 1 << 20  # headers, padding and the small text files of an archive
 
 
@@ -42,11 +43,26 @@ class FileCheck(NamedTuple):
 
 
 def resolve_data_dir(data_dir: Path | str | None = None) -> Path:
-    """The argument, else the environment variable FEDPURIN_DATA, else the user's cache folder."""
-    chosen = (
-        data_dir or os.environ.get(ENVIRONMENT) or platformdirs.user_cache_dir("fedpurin", appauthor=False)
+    """The argument, else the environment variable FEDPURIN_DATA, else the user's cache folder, or for a user
+    without a home (in a container) a folder here."""
+    named = data_dir or os.environ.get(ENVIRONMENT)
+    try:
+        folder = Path(named or platformdirs.user_cache_dir("fedpurin", appauthor=False)).expanduser()
+    except RuntimeError as problem:
+        if named:
+            raise _no_folder(named, str(problem)) from None
+        folder = Path(HOMELESS)
+    try:
+        (folder / "name").exists()  # whether one may ask for what is in it
+    except OSError as problem:
+        raise _no_folder(folder, problem.strerror) from None
+    return folder
+
+
+def _no_folder(named: Path | str, why: str | None) -> DataError:
+    return DataError(
+        f"{str(named)[:200]} cannot be the data folder ({why}); name another with --data-dir or {ENVIRONMENT}"
     )
-    return Path(chosen).expanduser()
 
 
 def source_named(name: str) -> DatasetSpec:
@@ -152,7 +168,8 @@ def check_idx_header(source: DatasetSpec, spec: FileSpec, path: Path, raw: bytes
 
 
 class _Bounded:
-    """A reader that gives at most `limit` bytes, then refuses."""
+    """A reader that may be asked for `limit` bytes, then refuses: also past the end, which tarfile would read
+    on for as long as a header says."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, path: Path, remedy: str) -> None:
         self.stream, self.left, self.path, self.remedy = stream, limit, path, remedy
@@ -160,9 +177,24 @@ class _Bounded:
     def read(self, count: int) -> bytes:
         if count > self.left:
             raise DataError(f"{self.path} unpacks to more than the official archive does; {self.remedy}")
-        data = self.stream.read(count)
-        self.left -= len(data)
-        return data
+        self.left -= count
+        return self.stream.read(count)
+
+
+class _PlainHeader(tarfile.TarInfo):
+    """A tar header as it stands. Extensions (long names, PAX, sparse files), of which the official archives
+    have none, are passed over as members of an unknown type: tarfile follows chains of them by recursion, and
+    takes the numbers in them on trust."""
+
+    EXTENSIONS = frozenset(b"xgXLKS")
+    UNKNOWN = b"?"
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type[0] in cls.EXTENSIONS:
+            header.type = cls.UNKNOWN
+        return header
 
 
 def read_archive(source: DatasetSpec, archive: Path) -> Iterator[tuple[FileSpec, Path, bytes]]:
@@ -173,8 +205,13 @@ def read_archive(source: DatasetSpec, archive: Path) -> Iterator[tuple[FileSpec,
     try:
         with gzip.open(regular(archive)) as stream:
             bounded = _Bounded(stream, limit, archive, source.remedy)
-            with tarfile.open(fileobj=bounded, mode="r|") as tar:  # type: ignore[call-overload]
-                for member in tar:
+            with tarfile.open(
+                fileobj=bounded,
+                mode="r|",
+                tarinfo=_PlainHeader,  # type: ignore[call-overload]
+            ) as tar:
+                while (member := tar.next()) is not None:
+                    tar.members.clear()  # which it keeps for those who come back to them
                     spec = wanted.pop(member.name.removeprefix("./"), None)
                     if spec is None:
                         continue

@@ -10,7 +10,9 @@ Files are read without pickle. Image folders need the extra `images`.
 
 from __future__ import annotations
 
+import lzma
 import math
+import struct
 import tokenize
 import zipfile
 import zlib
@@ -23,10 +25,12 @@ from torch import Tensor
 
 from fedpurin.data.datasets import Dataset, as_four, as_pair, call
 from fedpurin.errors import DataError
+from fedpurin.files import regular
 
 FOUR = ("x_train", "y_train", "x_test", "y_test")
 DAMAGED = (
-    *(ValueError, KeyError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error),
+    *(ValueError, LookupError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(tokenize.TokenError, SyntaxError, TypeError, OverflowError),  # of numpy, reading a header
 )
 TEST_EVERY = 5  # the fifth, tenth, ... sample of each class is for testing
@@ -90,7 +94,7 @@ def read_place(place: Path | str) -> tuple[np.ndarray | None, ...]:
 
 def read_npz(path: Path) -> tuple[np.ndarray, ...]:
     try:
-        if not zipfile.is_zipfile(path):  # np.load would take other formats, too
+        if not zipfile.is_zipfile(regular(path)):  # np.load would take other formats, too
             path.open("rb").close()
             raise DataError(f"{path} is not an .npz file; write one with numpy.savez")
         # a stream of our own: numpy leaves the file open where the archive is damaged

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from fedpurin.errors import DataError
-from fedpurin.files import write_atomic
+from fedpurin.files import read_bounded, write_atomic
 
 FORMAT, VERSION = "fedpurin-split", 1
+LARGEST = 2**28  # bytes of a file: some thirty million positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Split:
     def load(path: Path | str) -> Split:
         """Reads a file that `save` wrote; refuses anything else, and any change of a single index."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = json.loads(read_bounded(Path(path), LARGEST))
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}); give a file written by a split"

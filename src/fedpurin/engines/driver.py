@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from fedpurin.core.bits import unpack_bits
+from fedpurin.engines.fitting import check_state
 from fedpurin.engines.hub import Hub, merged_record
 from fedpurin.engines.states import State
 from fedpurin.engines.transport import Outcome, Transport
@@ -64,14 +65,22 @@ class Policy:
 class Coverage:
     """How often each parameter was critical (first few clients), and the global model not zero."""
 
-    def __init__(self, hub: Hub) -> None:
-        ids = range(min(WATCHED_CLIENTS, hub.clients))
+    def __init__(self, clients: int, d: int) -> None:
+        ids = range(min(WATCHED_CLIENTS, clients))
         self.tensors: State = {
             "client_ids": torch.tensor(list(ids)),
-            "client_counts": torch.zeros(len(ids), hub.selection.d, dtype=torch.int16),
-            "server_counts": torch.zeros(hub.selection.d, dtype=torch.int16),
+            "client_counts": torch.zeros(len(ids), d, dtype=torch.int16),
+            "server_counts": torch.zeros(d, dtype=torch.int16),
             "rounds": torch.zeros(1, dtype=torch.int64),
         }
+
+    def check(self, saved: State) -> None:
+        """Raises ValueError or KeyError where these are not such counts."""
+        for name, tensor in self.tensors.items():
+            if (saved[name].shape, saved[name].dtype) != (tensor.shape, tensor.dtype):
+                raise ValueError(f"{name} of its coverage is of another shape or type")
+        if not torch.equal(saved["client_ids"], self.tensors["client_ids"]):
+            raise ValueError("its coverage is of other clients")
 
     def add(self, hub: Hub) -> None:
         support = hub.server.support()
@@ -103,10 +112,11 @@ class Driver:
 
     def run(self) -> dict[str, Any]:
         """All rounds that are left, and the result."""
-        done, parts = self.directory.rewind()
+        masks = self.job.config.method.has_masks
+        self.coverage = Coverage(self.job.config.run.clients, self.job.selection.d) if masks else None
+        done, parts = self.directory.rewind(self._check)
         self.transport.rows = self.directory.rows
         self.hub = Hub(self.job, self.directory.rows, closes=True)
-        self.coverage = Coverage(self.hub) if self.job.config.method.has_masks else None
         self.watcher.start(self.job, self.directory.path, done)
         for text in self.directory.warnings:
             self.watcher.warned(text)
@@ -120,6 +130,12 @@ class Driver:
             for t in range(done + 1, self.rounds + 1):
                 self._round(t)
             return self._finish()
+
+    def _check(self, t: int, parts: dict[str, State]) -> None:
+        check_state(self.job, parts["server"], t)
+        self.transport.check(parts)
+        if self.coverage:
+            self.coverage.check(parts["coverage"])
 
     def _gather(self, asked: list[int]) -> list[int]:
         here = self.transport.gather(asked, first=not self.asked_anybody)
@@ -207,7 +223,7 @@ class Driver:
             try:
                 if outcome.failure:
                     raise EngineError(outcome.failure.reason)
-                metas[client] = Meta.from_bytes(outcome.meta)
+                metas[client] = self.hub.told(outcome.meta)
             except FedpurinError as problem:
                 if not self.policy.forgiving:
                     raise EngineError(f"client {client} could not take its final model: {problem}") from None

@@ -24,7 +24,7 @@ from fedpurin.engines.suspicion import bounded, check_told, check_values
 from fedpurin.errors import EngineError, MismatchError
 from fedpurin.job import Job
 from fedpurin.messages import Known, Message, Uploads
-from fedpurin.meta import Meta
+from fedpurin.meta import Meta, measures_of
 from fedpurin.runs.entry import ledger_entry
 from fedpurin.runs.rows import Rows, in_memory
 from fedpurin.train import Score, generator
@@ -50,6 +50,7 @@ class Hub:
         self.ledger: list[dict[str, Any]] = []
         self._values, self._row = torch.empty(0, d), dict[int, int]()
         self.begin(0, [])
+        self._measures = measures_of(job.task, job.config.train)
         self._samples = job.train_samples() if job.split else None  # None: only the sites know
 
     # Who takes part
@@ -133,11 +134,14 @@ class Hub:
     def _address(self, client: int, t: int, direction: Any) -> wire.Address:
         return wire.Address(self.selection.fingerprint, self.selection.d, t, client, direction)
 
+    def told(self, meta: bytes) -> Meta:
+        return Meta.from_bytes(meta, self._measures)
+
     def accept(self, client: int, upload: bytes | memoryview | None, meta: bytes) -> None:
         """Take an upload of the current round. Where it is not sound: a WireError, and nothing changes."""
         if client not in self._row or client in self.metas:
             raise MismatchError(f"client {client} was not asked for an upload in round {self.t}, or sent two")
-        told = Meta.from_bytes(meta)
+        told = self.told(meta)
         if (upload is None) != (self.selection.d == 0 or self.method.silent(self.t)):
             raise MismatchError(
                 f"client {client} sent {'no' if upload is None else 'an'} upload in round {self.t}"

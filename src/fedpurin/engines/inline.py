@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Self
@@ -19,8 +20,9 @@ class InlineWorkers(Pool):
         self.last: State = {}
         return self
 
-    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
-        for task in tasks:
+    def work(self, waiting: deque[ClientTask], reply: Reply) -> Iterator[Outcome]:
+        while waiting:
+            task = waiting.popleft()
             task.start(reply)
             outcome, self.last = perform(self.site, task, partial(self.table.read, task.client))
             yield outcome

@@ -22,11 +22,26 @@ from fedpurin.engines.states import State
 from fedpurin.engines.table import Scratch
 from fedpurin.engines.transport import ALLOCATOR, ClientTask, Failure, Outcome, Pool, Reply
 from fedpurin.engines.worker import forked
+from fedpurin.errors import EngineError
 from fedpurin.job import Job
+from fedpurin.runs.unwritable import REMEDIES
 
 
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def limits_said() -> Iterator[None]:
+    """What the system refuses to worker processes is told in one line."""
+    try:
+        yield
+    except OSError as problem:
+        remedy = REMEDIES.get(problem.errno or 0, "free memory")
+        raise EngineError(
+            f"worker processes cannot be started: {problem.strerror or problem}; {remedy}, or try fewer "
+            "--workers, or --engine inline"
+        ) from problem
 
 
 def can_hand_over(job: Job) -> bool:
@@ -41,20 +56,28 @@ class LocalWorkers(Pool):
         super().__enter__()
         self.count = self.worker_count(available_cores())
         room = wire.longest(self.job.selection.d, self.job.config.value_type)
-        self.scratch = Scratch(self.spec, 2 * self.count, room)
-        self.workers: list[_Worker] = []
-        for slot in range(self.count):
-            self.workers.append(_Worker(self, slot))
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(super().__exit__)
+            with limits_said():
+                self.scratch = Scratch(self.spec, 2 * self.count, room)
+                on_failure.callback(self.scratch.close)
+                self.workers: list[_Worker] = []
+                on_failure.callback(self._stop)
+                for slot in range(self.count):
+                    self.workers.append(_Worker(self, slot))
+            on_failure.pop_all()
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def _stop(self) -> None:
         for worker in self.workers:
             worker.stop()
+
+    def __exit__(self, *problem: object) -> None:
+        self._stop()
         self.scratch.close()
         super().__exit__(*problem)
 
-    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
-        waiting = deque(tasks)
+    def work(self, waiting: deque[ClientTask], reply: Reply) -> Iterator[Outcome]:
         busy: dict[_Worker, ClientTask] = {}
 
         def give(worker: _Worker) -> None:
@@ -73,7 +96,8 @@ class LocalWorkers(Pool):
                 if outcome is None:
                     task.count_death("worker processes", "is there enough memory? Try fewer --workers")
                     worker.stop()
-                    worker.start()
+                    with limits_said():
+                        worker.start()
                     waiting.appendleft(task)
                 give(worker)  # before its last outcome is dealt with, so that it does not wait for us
                 if outcome is not None:

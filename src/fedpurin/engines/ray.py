@@ -85,11 +85,11 @@ class RayWorkers(Pool):
             self.ray.kill(actor)
         self.starting, self.idle, self.busy = {}, [], {}
         if self.started_ray:
-            self.ray.shutdown()
+            with _own_signals():
+                self.ray.shutdown()
         super().__exit__(*problem)
 
-    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
-        waiting = deque(tasks)
+    def work(self, waiting: deque[ClientTask], reply: Reply) -> Iterator[Outcome]:
         while waiting or self.busy:
             while waiting and self.idle:
                 self._give(waiting.popleft(), reply)
@@ -226,7 +226,8 @@ def _first_line(problem: Exception) -> str:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM over while it starts, and answers with SystemExit; whoever had it before gets it."""
+    """Ray takes SIGTERM over while it starts, and answers with SystemExit; while it ends it drops it, so that
+    one kills the process. Whoever had it before gets it back."""
     before = signal.getsignal(signal.SIGTERM)
     if before is None or threading.current_thread() is not threading.main_thread():
         yield  # not Python's, or not ours to set

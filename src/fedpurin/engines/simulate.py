@@ -12,7 +12,7 @@ from fedpurin.engines.transport import Transport
 from fedpurin.errors import ConfigError, FedpurinError
 from fedpurin.given import Given
 from fedpurin.job import Job
-from fedpurin.plugins import load_object
+from fedpurin.plugins import load_function, load_object
 from fedpurin.ready import check_ready
 from fedpurin.runs.directory import RunDirectory
 
@@ -28,7 +28,18 @@ def make_transport(job: Job) -> Transport:
     name = job.config.run.engine
     if name == "local" and not can_hand_over(job):
         name = "inline"
-    transport = load_object(TRANSPORTS.get(name, name), ConfigError)(job)
+    if name in TRANSPORTS:
+        ours: Transport = load_object(TRANSPORTS[name], ConfigError)(job)
+        return ours
+    factory = load_function(name, ConfigError)
+    try:
+        transport = factory(job)
+    except FedpurinError:
+        raise
+    except Exception as problem:  # whatever the user's class raises
+        raise ConfigError(
+            f"run.engine = {name!r} cannot be made: {type(problem).__name__}: {problem}"
+        ) from problem
     if not isinstance(transport, Transport):
         raise ConfigError(f"run.engine = {name!r} does not give a fedpurin.engines.transport.Transport")
     return transport

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedpurin.engines.states import State
-from fedpurin.runs.rows import RowFile, memory_file
+from fedpurin.runs.rows import RowFile, check_index, memory_file
 
 ALIGN = 64
 
@@ -84,6 +84,16 @@ class StateTable:
             return
         for client in range(len(saved["weights"])):
             self.write(client, {name: rows[client] for name, rows in saved.items()})
+
+
+def check_saved(spec: Spec, saved: Mapping[str, Tensor], clients: int) -> None:
+    """Raises ValueError or KeyError where `StateTable.restore` could not go on from this."""
+    if "weights" not in saved:
+        check_index(dict(saved), "clients", spec.size, clients)
+        return
+    for name, shape, _ in spec.entries:
+        if len(saved[name]) > clients or tuple(saved[name].shape[1:]) != tuple(shape):
+            raise ValueError(f"{name} is a table of {tuple(saved[name].shape)}")
 
 
 class Scratch:

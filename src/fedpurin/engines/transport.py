@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from fedpurin.engines.site import Site
 from fedpurin.engines.states import State, named_model
-from fedpurin.engines.table import Spec, StateTable
+from fedpurin.engines.table import Spec, StateTable, check_saved
 from fedpurin.errors import EngineError
 from fedpurin.job import Job
 from fedpurin.memory import give_back_memory
@@ -82,6 +83,10 @@ class Transport:
         """What a checkpoint must hold of the clients; nothing where they keep their states themselves."""
         return {}
 
+    def check(self, parts: dict[str, State]) -> None:
+        """Raises ValueError or KeyError where `restore` could not go on from these parts; before it is
+        entered."""
+
     def restore(self, parts: dict[str, State]) -> None:
         """Go on from the parts of a checkpoint."""
 
@@ -131,8 +136,9 @@ class Pool(Transport):
     def worker_count(self, cores: int) -> int:
         return max(1, min(self.job.config.run.workers or cores, self.job.config.run.clients))
 
-    def work(self, tasks: list[ClientTask], reply: Reply) -> Iterator[Outcome]:
-        """Do the tasks, starting them in the given order."""
+    def work(self, waiting: deque[ClientTask], reply: Reply) -> Iterator[Outcome]:
+        """Do the tasks, starting them in the given order. They are taken out, since each holds its reply:
+        those to ten thousand clients do not fit into the memory together."""
         raise NotImplementedError
 
     def last_state(self) -> State:
@@ -142,13 +148,17 @@ class Pool(Transport):
     def run(self, op: str, t: int, clients: list[int], reply: Reply) -> Iterator[Outcome]:
         samples = self.job.train_samples()
         longest_first = sorted(clients, key=lambda client: (-samples[client], client))  # workers end together
-        return self.work([ClientTask(op, client, t) for client in longest_first], reply)
+        return self.work(deque(ClientTask(op, client, t) for client in longest_first), reply)
 
     def keep(self, client: int) -> None:
         self.table.write(client, self.last_state())
 
     def parts(self) -> dict[str, State]:
         return {"clients": self.table.rows.index()}
+
+    def check(self, parts: dict[str, State]) -> None:
+        spec = Spec.of(Site(self.job, "cpu").initial_state(0))
+        check_saved(spec, parts["clients"], self.job.config.run.clients)
 
     def restore(self, parts: dict[str, State]) -> None:
         self.table.restore(parts["clients"])

@@ -81,8 +81,10 @@ def _who_and_where(keys: SiteKeys | None, server: str | None, client_id: int | N
                 f"{host} is not this machine, and without keys nothing is encrypted: pass the folder that "
                 "the server's operator gave you with --keys FOLDER"
             )
+        if client_id is not None and client_id < 0:
+            raise ConfigError(f"--client-id {client_id} is no client: they are numbered from 0")
         if client_id is None:
-            raise ConfigError("without --keys say which client this is: --client 0")
+            raise ConfigError("without --keys say which client this is: --client-id 0")
         return address, client_id
     if client_id is not None and client_id != keys.client:
         raise ConfigError(f"{keys.folder} is the folder of client {keys.client}, not of client {client_id}")

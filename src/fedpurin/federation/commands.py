@@ -146,8 +146,13 @@ def server(
     keys = load_server_keys(key_folder)
     listen = listen or f"0.0.0.0:{keys.port}"
     check_port_free(listen)
-    job = _prepare_run(config, keys, seats or keys.sites, out, resume=resume, console=console)
     terms = Terms.of(len(keys.public_keys()), **waits)
+    if dashboard is not None and not 0 <= dashboard < 65536:
+        raise ConfigError(
+            f"--dashboard {dashboard} is no port: give one from 1 to 65535, or 0 for a free one"
+        )
+    seats = keys.sites if seats is None else seats
+    job = _prepare_run(config, keys, seats, out, resume=resume, console=console)
     folder = federation_folder(out)
     again = f"fedpurin federation server --resume --keys {keys.folder.parent} --out {out}"
     with contextlib.ExitStack() as stack:

@@ -105,6 +105,8 @@ class _Translator:
                 self.watcher.start(self.job, self.path, event["round"] - 1)
                 self.position = end_of(self.ledger)
             self.replies, self.asked = 0, event["asked"]
+        elif kind == "failed" and event["round"] > self.job.config.run.rounds:  # no record will tell
+            self.watcher.warned(f"client {event['client']} left out of the last reply: {event['reason']}")
         elif kind in ("reply", "failed") and self.running:
             self.replies += 1
             done = min(self.replies, self.asked)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedpurin.engines.flower.journal import Line
+from fedpurin.errors import RunError
 from fedpurin.runs.parsing import read_lines
 
 EVENTS = {
@@ -42,14 +43,14 @@ def describe_event(event: Line, run_path: Path) -> str | None:
     if event["event"] == "round_done":
         return _round_line(event, run_path)
     form = EVENTS.get(event["event"])
-    return form.format_map(event) if form else None
+    return form.format_map(defaultdict(lambda: "?", event)) if form else None
 
 
 def _round_line(event: Line, run_path: Path) -> str:
-    line = f"round {event['round']}: {event['accepted']} uploads"
-    with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
-        told = reversed((run_path / "metrics.jsonl").read_text().splitlines())
-        record = next(r for text in told if (r := json.loads(text))["round"] == event["round"])
+    line = f"round {event.get('round', '?')}: {event.get('accepted', '?')} uploads"
+    with contextlib.suppress(RunError, KeyError, TypeError, StopIteration):
+        told = reversed(read_lines(run_path / "metrics.jsonl"))
+        record = next(record for record in told if record["round"] == event["round"])
         accuracy = mean_accuracy(record["upload"]["accuracy"])
         if accuracy is not None:
             line += f", mean accuracy {accuracy:.3f}"
@@ -82,6 +83,8 @@ def describe_site(line: Line) -> str:
     """One line for what a site noted about its own work."""
     if "refused" in line:
         return f"refused what the server asked for: {line['refused']}"
+    if "warning" in line:
+        return str(line["warning"])
     accuracy = "" if line.get("accuracy") is None else f", accuracy {line['accuracy']:.3f}"
     if line.get("final"):
         chosen = f" of round {line['best_round']}, the best by validation," if line.get("best_round") else ""

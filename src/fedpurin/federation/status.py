@@ -10,16 +10,28 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedpurin.engines.flower.journal import new_lines
 from fedpurin.errors import RunError
 from fedpurin.federation.launch import events_file
 from fedpurin.federation.printing import describe_event, mean_accuracy
-from fedpurin.runs.parsing import read_toml
+from fedpurin.runs import shapes
+from fedpurin.runs.parsing import read_lines, read_toml
 from fedpurin.sections import RunSection
-from fedpurin.settings import converted
+from fedpurin.settings import check_limits, converted
 
 LOG_LINES = 12
+FAILURE = {"client": shapes.Needed(shapes.COUNT), "reason": shapes.Needed(shapes.TEXT)}
+METRICS_LINE = {**shapes.METRICS_LINE, "failed": shapes.Maybe([FAILURE])}
+EVENT = {
+    "event": shapes.Needed(shapes.TEXT),
+    "at": shapes.NUMBER,
+    "client": shapes.COUNT,
+    "round": shapes.COUNT,
+    "pid": shapes.Plain((int,), "a whole number from 1", 1),
+    "revoked": [shapes.COUNT],
+}
 STATES = {"started": "waiting", "waiting": "waiting", "round": "running", "error": "stopped"}  # by event
 
 
@@ -51,40 +63,70 @@ def read_status(run: Path) -> Status:
     """Takes no lock: the run's own process holds it. Raises RunError where there is no run."""
     if not (run / "config.toml").exists():
         raise RunError(f"{run} is not a run directory; give the --out of `fedpurin federation server`")
-    table = read_toml(run / "config.toml").get("run", {})
+    table = read_toml(run / "config.toml", shapes.CONFIG).get("run", {})
     settings = RunSection(**converted("run", RunSection, table, "[run]"))
+    check_limits("run", settings)
     status = Status("stopped", 0, settings.rounds)
     seats = {client: Member(client) for client in range(settings.clients)}
     _read_metrics(run, status, seats)
-    for line in new_lines(run / "ledger.jsonl")[0]:
-        member = seats[line["client"]]
+    for line in _checked_lines(run / "ledger.jsonl", shapes.LEDGER_LINE):
+        member = _seat(seats, line["client"], run / "ledger.jsonl")
         amount = sum(line["bytes"].values())
         if line["direction"] == "up":
             member.up += amount
         else:
             member.down += amount
-    _read_events(run, status, seats)
+    _follow_events(run, status, seats)
     status.members = list(seats.values())
     return status
 
 
+def _checked_lines(file: Path, shape: Any) -> list[dict[str, Any]]:
+    lines = read_lines(file)
+    for number, line in enumerate(lines, start=1):
+        shapes.check(file, line, shape, f"line {number}")
+    return lines
+
+
+def _seat(seats: dict[int, Member], client: int, file: Path) -> Member:
+    if client not in seats:
+        raise RunError(f"{file} is damaged: client ids must lie in 0..{len(seats) - 1}; {shapes.RESTORE}")
+    return seats[client]
+
+
 def _read_metrics(run: Path, status: Status, seats: dict[int, Member]) -> None:
-    for record in new_lines(run / "metrics.jsonl")[0]:
+    file = run / "metrics.jsonl"
+    for record in _checked_lines(file, METRICS_LINE):
         if record.get("final"):
             continue
         status.round = record["round"]
-        scores = record["upload"]["accuracy"]
+        clients, scores = record.get("clients", []), (record.get("upload") or {}).get("accuracy", [])
+        if len(clients) != len(scores):
+            raise RunError(
+                f"{file} is damaged: round {status.round} has {len(scores)} values of accuracy for "
+                f"{len(clients)} clients; {shapes.RESTORE}"
+            )
         status.accuracy.append(mean_accuracy(scores))
-        for client, score in zip(record["clients"], scores, strict=True):
-            seats[client].rounds += 1
-            seats[client].accuracy = score
-        for failure in record["failed"]:
-            seats[failure["client"]].failures += 1
-            seats[failure["client"]].last_failure = failure["reason"]
+        for client, score in zip(clients, scores, strict=True):
+            member = _seat(seats, client, file)
+            member.rounds, member.accuracy = member.rounds + 1, score
+        for failure in record.get("failed") or []:
+            member = _seat(seats, failure["client"], file)
+            member.failures, member.last_failure = member.failures + 1, failure["reason"]
 
 
-def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
+def _read_events(run: Path) -> list[dict[str, Any]]:
+    """Lines that are no events are passed over: a server that was killed may have torn some."""
     events = new_lines(events_file(run))[0]
+    return [event for event in events if not shapes.complaint(event, EVENT) and _whole(event)]
+
+
+def _whole(event: dict[str, Any]) -> bool:
+    return event["event"] != "started" or "pid" in event
+
+
+def _follow_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
+    events = _read_events(run)
     alive = True
     for event in events:
         kind = event["event"]
@@ -114,7 +156,7 @@ def _read_events(run: Path, status: Status, seats: dict[int, Member]) -> None:
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

@@ -13,6 +13,8 @@ from fedpurin.methods.base import Fit, Method
 from fedpurin.plugins import load_object
 
 ENTRY_POINTS = "fedpurin.methods"
+NEEDED = ("memory", "server", "aggregate", "reply")
+"""What a method must say itself."""
 AnyMethod = Method[Any, Any]
 
 
@@ -57,6 +59,8 @@ def find_method(name: str) -> type[AnyMethod]:
         raise ConfigError(
             f"run.method = {name!r} is no method: {path} must be a class derived from fedpurin.Method"
         )
+    if missing := [name for name in NEEDED if getattr(kind, name) is getattr(Method, name)]:
+        raise ConfigError(f"run.method = {name!r} is no whole method: it lacks {', '.join(missing)}")
     return kind
 
 

@@ -48,7 +48,9 @@ class FedPURIN(Method[NoMemory, Groups]):
     hessian: bool = setting(False, "add the quadratic term of Eq. 7")
     gradient_dtype: Literal["float32", "float16"] = setting("float32", "round the last gradient to this type")
     exchange_norm: Literal["no", "whole", "selected"] = setting("no", "exchange batch norm")
-    noncritical: Literal["global", "local"] = setting("global", "what fills the other parameters")
+    noncritical: Literal["global", "local"] = setting(
+        "global", "what fills the other parameters; with local, uploads after beta are of use to nobody"
+    )
     average: Average = setting("paper", "paper: zeros are averaged in; support: only what was sent")
     floor: float = setting(1e-10, "scores up to this are not critical; -1: no floor", least=-1)
     tau_end: float = setting(0.0, "tau moves there, linearly, until round beta; 0: it stays", least=0, most=1)

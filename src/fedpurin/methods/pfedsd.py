@@ -41,7 +41,7 @@ class PFedSD(Averaging[Teacher]):
     needs_classes: ClassVar[bool] = True
 
     distill: float = setting(0.5, "lambda, the weight of the teacher", least=0)
-    temperature: float = setting(3.0, "softens the logits of teacher and student", above=0)
+    temperature: float = setting(3.0, "softens the logits of teacher and student", above=0, most=10**6)
 
     def memory(self, layout: Layout, selection: Selection, start_nD: Tensor) -> Teacher:
         return Teacher(torch.zeros_like(start_nD), torch.zeros(len(start_nD), 1, dtype=torch.int64))

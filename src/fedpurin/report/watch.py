@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedpurin.errors import RunError
+from fedpurin.files import regular
 from fedpurin.report.measure import Measure, duration, measure_of, mib
 from fedpurin.report.style import MOMENT_LABELS
-from fedpurin.runs.parsing import read_toml
+from fedpurin.runs import shapes
+from fedpurin.runs.parsing import parse_lines, read_toml
 from fedpurin.runs.reading import measurements
 from fedpurin.runs.run import MIB, MOMENTS, VALIDATION
 from fedpurin.runs.same_setting import method_label
@@ -31,15 +33,16 @@ QUIET_FACTOR = 10  # silence of so many rounds is worth a word
 
 @dataclass
 class Tail:
-    """New whole lines of a growing file, read from where the last reading ended."""
+    """New whole lines of a growing file, read from where the last reading ended, of this shape."""
 
     file: Path
+    shape: Any = None
     offset: int = 0
 
     def lines(self) -> list[dict[str, Any]] | None:
         """None when the file was cut: a resumed run starts again from its last checkpoint."""
         try:
-            size = self.file.stat().st_size
+            size = regular(self.file).stat().st_size
             if size < self.offset:
                 self.offset = 0
                 return None
@@ -48,9 +51,14 @@ class Tail:
                 fresh = stream.read()
         except FileNotFoundError:
             return []
+        except OSError as problem:
+            raise RunError(f"{self.file} cannot be read ({problem.strerror}); {shapes.RESTORE}") from problem
         whole = fresh[: fresh.rfind(b"\n") + 1]
+        entries = parse_lines(self.file, whole)
+        for entry in entries:
+            shapes.check(self.file, entry, self.shape, "a line")
         self.offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line.strip()]
+        return entries
 
 
 @dataclass
@@ -71,11 +79,13 @@ class Progress:
         if not line.get("final"):
             self.rounds = int(line["round"])
             self.failed += len(line.get("failed") or [])
-        self.seconds.append(float((line.get("seconds") or {}).get("round") or 0.0))
+        took = float((line.get("seconds") or {}).get("round") or 0.0)
+        self.seconds.append(took if math.isfinite(took) else 0.0)
         for moment in SHOWN:
             values: dict[int, list[float]] = {}
             for _, t, value in measurements(line, moment, "accuracy"):
-                values.setdefault(t, []).append(value)
+                if math.isfinite(value):
+                    values.setdefault(t, []).append(value)
             curve = self.curves.setdefault(moment, {})
             curve |= {t: sum(shared) / len(shared) for t, shared in values.items()}
 
@@ -86,7 +96,7 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         pace = self.pace()
-        return None if pace is None else pace * (self.planned - self.rounds)
+        return None if pace is None else pace * max(self.planned - self.rounds, 0)
 
     def mib_per_client(self) -> float:
         return self.sent / MIB / max(self.clients, 1)
@@ -161,13 +171,12 @@ class Follower:
         self._restart()
 
     def _restart(self) -> None:
-        config = read_toml(self.path / "config.toml")
+        config = read_toml(self.path / "config.toml", shapes.CONFIG)
         run = config.get("run", {})
-        if not isinstance(run, dict):
-            raise RunError(f"{self.path / 'config.toml'} has no section [run]")
-        rounds, clients = int(run.get("rounds", 0)), int(run.get("clients", 0))
+        rounds, clients = run.get("rounds", 0), run.get("clients", 0)
         self.progress = Progress(str(run.get("method", "run")), rounds, clients, measure_of([config]))
-        self.metrics, self.ledger = Tail(self.path / "metrics.jsonl"), Tail(self.path / "ledger.jsonl")
+        self.metrics = Tail(self.path / "metrics.jsonl", shapes.METRICS_LINE)
+        self.ledger = Tail(self.path / "ledger.jsonl", shapes.LEDGER_LINE)
         self.heard = self.clock()
 
     def step(self) -> bool:

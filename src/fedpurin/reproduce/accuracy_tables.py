@@ -175,14 +175,17 @@ def norms_table(source: Source) -> MarkupTable:
     settings = seeds_together(Record(line) for line in source.lines("norms"))
     settings.sort(key=lambda records: (records[0].column, records[0].config.run.method))
     configs = [records[0].line["config"] for records in settings]
-    named = labels(configs, hidden=("data.dataset", "data.alpha"))
+    named = labels(configs, hidden=("data.dataset", "data.alpha", "run.rounds", "method.beta"))
     rows: list[list[Item]] = []
     for label, records in zip(named, settings, strict=True):
         lines = [record.line["accuracy"] for record in records]
         shares = [{k: np.array(v) / ACCURACY_UNIT * 100 for k, v in line.items()} for line in lines]
         gap = difference([s["settled"] - s["merged"] for s in shares], records[0].config.run.rounds)
         means = [spread([float(s[name].mean()) for s in shares], []) for name in ("merged", "settled")]
-        rows.append([f"{column_label(records[0].column)}: {label}", *means, gap_text(gap), str(len(lines))])
+        length = f"T = {records[0].config.run.rounds}"
+        length += f", β = {records[0].beta}" if records[0].beta else ""
+        seeds = ", ".join(str(record.config.run.seed) for record in records)
+        rows.append([f"{column_label(records[0].column)}: {label}, {length}", *means, gap_text(gap), seeds])
     header = ["", "after the last merge", "with new batch-norm statistics", "difference", "seeds"]
     notes = [
         "Final models of finished runs, accuracy in percent; statistics estimated anew over each client's "
@@ -217,4 +220,5 @@ def noise_note(source: Source, records: list[Record]) -> str:
         for what, gap in noise(record, source.store.records())
     ]
     said = "; ".join(dict.fromkeys(texts))
-    return f"Size of noise (replicates, last ten rounds, after training): {said or 'no replicate here yet'}."
+    which = "replicates, last ten rounds or half of them, after training"
+    return f"Size of noise ({which}): {said or 'no replicate here yet'}."

@@ -18,12 +18,18 @@ from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.recipes import PAPER_METHODS, RECIPES, Column, Recipe
 from fedpurin.reproduce.result_store import Record, finished_first
 from fedpurin.reproduce.scales import PAPER_SETS, Request, trains_as_published
-from fedpurin.reproduce.source import Source, column_label, dataset_label
+from fedpurin.reproduce.source import Source, column_label, dataset_label, seed_numbers
 from fedpurin.reproduce.stats import Difference, paired
 
 SMALL_CHANGE = 1.0  # percentage points: "changes little"
-SCALE_WORDS = {"paper": "the paper's scale", "quick": "short runs", "mini": "mini scale"}
 PAPER, MINI = Request(scale="paper"), Request(scale="mini")
+SIXTY = Request(scale="paper", rounds=60)
+HINTS = {
+    "the paper's length": PAPER,
+    "T = 60": SIXTY,
+    "short runs": Request(scale="quick"),
+    "mini scale": MINI,
+}
 
 
 def claims_table(source: Source) -> MarkupTable:
@@ -40,6 +46,7 @@ def claims_table(source: Source) -> MarkupTable:
         _rises_with_tau(source),
         *mask_claims(source),
     ]
+    claims.sort(key=lambda claim: bool(claim.needs))  # those that are decided first
     rows: list[list[Item]] = [[c.text, c.conclusion, c.figure, c.scale] for c in claims]
     decided_ones = [c.holds for c in claims if not c.needs]
     notes = [
@@ -77,6 +84,10 @@ class Grid:
             self.looked_up[row, column] = [r for r in records if r.complete]
         return self.looked_up[row, column]
 
+    def length(self, column: Column) -> int:
+        """Rounds of its runs."""
+        return self.recipe.config(self.source.request, self.recipe.rows[0], column, 1).run.rounds
+
     def best(self, row: str, column: Column) -> float:
         """The paper's figure: mean over seeds of the best round."""
         return float(np.mean([r.best() for r in self.records(row, column)]))
@@ -99,16 +110,17 @@ def grid(source: Source, recipe: str, rows: Sequence[str], request: Request = PA
 
 
 def hint(paper: Grid, text: Callable[[Grid, Column], str]) -> tuple[str, str]:
-    """What shorter runs say, from the first scale that has all of these rows; and that scale."""
-    for scale, words in SCALE_WORDS.items():
-        here = grid(paper.source, paper.recipe.name, paper.rows, Request(scale=scale))
+    """What is there already, from the first scale that has all of these rows; and that scale."""
+    for words, request in HINTS.items():
+        here = grid(paper.source, paper.recipe.name, paper.rows, request)
         if here.full:
-            return here.say(text), words
+            seeds = seed_numbers(r.config.run.seed for c in here.full for r in here.records(here.rows[0], c))
+            return here.say(text), f"{words}, {seeds}"
     return NOTHING, "-"
 
 
 def decided(text: str, figure: str, holds: bool) -> Claim:
-    return Claim(text, "", figure, SCALE_WORDS["paper"], holds)
+    return Claim(text, "", figure, "the paper's scale", holds)
 
 
 # Communication
@@ -119,8 +131,8 @@ def _saving(source: Source, words: str, model: str, datasets: tuple[str, ...], s
     up, down = source.paper.table["saving"][model]
     text = f"Uplink / downlink reduced by {words} {up} / {down} % ({model})"
     grids = [
-        grid(source, "table-communication", ("fedpurin",), Request(scale=scale, datasets=datasets))
-        for scale in ("paper", "quick")
+        grid(source, "table-communication", ("fedpurin",), replace(request, datasets=datasets))
+        for request in (PAPER, SIXTY, Request(scale="quick"))
     ]
     figures, scales, reached = [], [], []
     for column in grids[0].columns:
@@ -153,7 +165,8 @@ def _wins(source: Source, rival: str, claimed: int) -> Claim:
 
 
 def _longest(source: Source, own: str, other: str) -> tuple[str, str]:
-    """The paired difference in the longest run of the paper's setting, and at mini scale."""
+    """The paired difference in the longest run of the paper's setting, in the one of most seeds, and at mini
+    scale."""
     plain = [r for r in source.store.records() if trains_as_published(r.config) and not r.is_replicate]
     gaps = []
     for length, column in {(r.config.run.rounds, r.column) for r in plain}:
@@ -161,17 +174,20 @@ def _longest(source: Source, own: str, other: str) -> tuple[str, str]:
         ours, theirs = ([r for r in here if r.config.run.method == name] for name in (own, other))
         gap = paired(finished_first(_nearest(ours)), finished_first(_nearest(theirs)))
         if gap is not None:
-            where = f"{column_label(column)}, round {gap.rounds}, {_seeds(gap.seeds)}"
-            text = f"{where}: {gap.text()}, {gap.verdict}"
-            gaps.append((gap.rounds, gap.seeds, text))
+            gaps.append((column_label(column), gap))
+    longest = sorted(gaps, key=lambda found: (found[1].rounds, found[1].seeds))[-1:]
+    broadest = sorted(gaps, key=lambda found: (found[1].seeds, found[1].rounds))[-1:]
+    said = {
+        f"{where}, round {gap.rounds}, {_seeds(gap.seeds)}: {gap.text()}, {gap.verdict_here}": "fewer rounds"
+        for where, gap in (*broadest, *longest)
+    }
     recipe, mini = RECIPES["table-accuracy"], replace(source, request=MINI)
     column = ("fashion-mnist-mini", 0.5)
     ours, theirs = (mini.records(recipe, recipe.row(name), column) for name in (own, other))
     small = paired(ours, theirs)
-    scales = {max(gaps)[2]: "fewer rounds"} if gaps else {}
     if small is not None:
-        scales[f"mini: {small.text()}, {small.verdict}"] = SCALE_WORDS["mini"]
-    return ("; ".join(scales), ", ".join(scales.values())) if scales else (NOTHING, "-")
+        said[f"mini, {_seeds(small.seeds)}: {small.text()}, {small.verdict_here}"] = "mini scale"
+    return ("; ".join(said), ", ".join(dict.fromkeys(said.values()))) if said else (NOTHING, "-")
 
 
 def _nearest(records: list[Record]) -> list[Record]:
@@ -194,13 +210,17 @@ def _beats_separate(source: Source) -> Claim:
     if not paper.needs:
         above, pairs = beaten(paper, *paper.columns)
         return decided(text, f"{above} of {pairs}", above == pairs)
-    requests = {"T = 60, seed 1": Request(scale="paper", rounds=60, seeds=(1,)), "mini scale": MINI}
-    for scale, request in requests.items():
+    found = []
+    for request in (PAPER, SIXTY, MINI):
         here = grid(source, "table-accuracy", ("separate",), request)
-        if here.full:
-            said = here.say(lambda here, c: "{} of {} methods".format(*beaten(here, c)))
-            return Claim(text, paper.needs, said, scale)
-    return Claim(text, paper.needs)
+        for column in here.full:
+            methods = [row for row in others if here.records(row, column)]
+            above, pairs = beaten(here, column)
+            gaps = [paired(here.records(row, column), here.records("separate", column)) for row in methods]
+            ends = sum(gap is not None and gap.mean > 0 for gap in gaps)
+            where = f"{column_label(column)}, T = {here.length(column)}"
+            found.append(f"{where}: best round {above} of {pairs}, last ten rounds {ends} of {pairs}")
+    return Claim(text, paper.needs, "; ".join(found) or NOTHING, "fewer rounds or seeds" if found else "-")
 
 
 def _more_with_alpha(source: Source) -> Claim:
@@ -239,7 +259,7 @@ def _terms(
 
     def said(here: Grid, column: Column) -> str:
         gap = paired(here.records(first, column), here.records(second, column))
-        return f"{gap.text()}, {gap.verdict}" if gap else ""
+        return f"{gap.text()}, {gap.verdict_here}" if gap else ""
 
     if paper.needs:
         return Claim(text, paper.needs, *hint(paper, said))
@@ -248,7 +268,7 @@ def _terms(
     verdict = None if gap is None else judge(gap)
     figure = "-" if gap is None else f"nine settings together: {gap.text()} points, {gap.verdict}"
     needs = "a smaller interval" if verdict is None else ""
-    return Claim(text, needs, figure, SCALE_WORDS["paper"], bool(verdict))
+    return Claim(text, needs, figure, "the paper's scale", bool(verdict))
 
 
 def _norm_gap(source: Source) -> Claim:

@@ -11,6 +11,7 @@ from fedpurin.report.style import SEQUENTIAL, look, matplotlib_style
 from fedpurin.reproduce.paper_figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.scales import option
+from fedpurin.reproduce.source import column_label
 from fedpurin.runs.same_setting import config_of
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
@@ -25,6 +26,11 @@ def coverage_figures(line: dict[str, Any], out: Path) -> list[Path]:
     shown = [layer for layer in line["layers"] if "histogram" in layer]
     with matplotlib_style():
         return ridges(line, shown, out, f"{name}-ridge") + heat_maps(line, shown, out, f"{name}-heat")
+
+
+def where(line: dict[str, Any]) -> str:
+    run, data = line["config"]["run"], line["config"]["data"]
+    return f"{column_label((data['dataset'], data['alpha']))}, seed {run['seed']}"
 
 
 def layer_label(name: str) -> str:
@@ -78,7 +84,7 @@ def ridges(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name: s
         axis.spines["left"].set_visible(False)
         axis.tick_params(axis="y", length=0)
     axes[0][0].set_yticks(range(len(names)), names[::-1])
-    below = f"critical (server: not zero) in this percentage of {line['rounds']} rounds"
+    below = f"{where(line)}: critical (server: not zero) in this percentage of {line['rounds']} rounds"
     figure.supxlabel(below, fontsize=11)
     return save(figure, out, name)
 
@@ -89,7 +95,8 @@ def heat_maps(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name
 
     names = row_names(line)
     shown = [layer for layer in shown if "counts" in layer]
-    colors = LinearSegmentedColormap.from_list("coverage", SEQUENTIAL["light"])
+    ramp = LinearSegmentedColormap.from_list("coverage", SEQUENTIAL["light"])
+    colors = ramp.with_extremes(bad="#e8e8e8")  # no channel there
     pictures = [picture(layer, len(names)) for layer in shown]
     widths = [min(max(1.0, p.shape[2] / p.shape[1]), 3.0) for p in pictures]
     size = (1.25 * sum(widths) + 1.6, 1.12 * len(names) + 0.6)
@@ -106,7 +113,7 @@ def heat_maps(line: dict[str, Any], shown: list[dict[str, Any]], out: Path, name
             if column == 0:
                 axis.set_ylabel(names[row], rotation=0, ha="right", va="center", fontsize=10)
         axes[0, column].set_title(layer_label(layer["name"]), fontsize=11, loc="center")
-    figure.colorbar(image, ax=axes, label="% of rounds", shrink=0.6, pad=0.015)
+    figure.colorbar(image, ax=axes, label=f"% of rounds; {where(line)}", shrink=0.6, pad=0.015)
     return save(figure, out, name)
 
 

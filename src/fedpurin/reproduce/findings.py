@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from fedpurin.reproduce.markup import Paragraphs
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import Request
-from fedpurin.reproduce.source import Source
+from fedpurin.reproduce.source import Source, seed_numbers
+from fedpurin.reproduce.stats import partners
 from fedpurin.runs.same_setting import method_label
 from fedpurin.runs.traffic import running_mean
 
@@ -22,68 +24,88 @@ PASSED = 69  # percent
 UNUSED = 256 * 512 * 5 + 512 * 512 * 8
 
 
-def sixty_rounds(source: Source) -> dict[str, Record]:
-    """CIFAR-10, alpha 0.5, seed 1, T = 60, by method."""
-    here = replace(source, request=Request(scale="paper", rounds=60, seeds=(1,)))
+def sixty_rounds(source: Source) -> dict[str, list[Record]]:
+    """CIFAR-10, alpha 0.5, T = 60: the finished seeds of each method of the paper."""
+    here = replace(source, request=Request(scale="paper", rounds=60))
     recipe = RECIPES["table-accuracy"]
     by_method = {row.method: here.records(recipe, row, CIFAR) for row in recipe.rows}
-    return {name: records[0] for name, records in by_method.items() if records and records[0].complete}
+    finished = {name: [r for r in records if r.complete] for name, records in by_method.items()}
+    return {name: records for name, records in finished.items() if records}
 
 
 def curve_findings(source: Source) -> Paragraphs:
-    """What the curves over 60 rounds show."""
+    """What the curves over 60 rounds show, on every seed that there is."""
     runs = sixty_rounds(source)
     if "fedpurin" not in runs:
         return Paragraphs(["- nothing measured yet"])
-    own = runs["fedpurin"]
-    lines = [_above(own, other) for name, other in runs.items() if name != "fedpurin"]
-    passed = ", ".join(f"{_name(record)} {_passes(record)}" for record in runs.values())
-    lines.append(f"{PASSED} % after training (mean of three rounds) is passed by {passed}.")
-    lines.append(_early(own))
+    own = runs.pop("fedpurin")
+    lines = [_above(own, others) for others in runs.values()]
+    passed = "; ".join(_passes(records) for records in (own, *runs.values()))
+    lines.append(f"The round in which {PASSED} % after training (mean of three rounds) is passed: {passed}.")
+    lines.append(_early(own, list(runs.values())))
     return Paragraphs([f"- {line}" for line in lines])
 
 
-def _name(record: Record) -> str:
-    return method_label(record.config.run.method)
+def _name(records: Sequence[Record]) -> str:
+    return method_label(records[0].config.run.method)
 
 
-def _above(own: Record, other: Record) -> str:
-    """From which round on the first is above for good, as uploaded."""
-    above = own.curve() > other.curve()
-    below = np.flatnonzero(~above)
-    since = int(below[-1]) + 2 if len(below) else 1
-    if since > own.done:
-        return f"{_name(own)} does not stay above {_name(other)} (as uploaded)."
-    count = f"in {int(above.sum())} of {own.done} rounds, from {since} on in all"
-    return f"{_name(own)} is above {_name(other)} (as uploaded) {count}."
+def _above(own: list[Record], others: list[Record]) -> str:
+    """In how many rounds the first is above as uploaded, and from which on for good."""
+    said = []
+    for record, other in partners(own, others):
+        above = record.curve() > other.curve()
+        below = np.flatnonzero(~above)
+        since = int(below[-1]) + 2 if len(below) else 1
+        ends = f"from {since} on in all" if since <= record.done else "not in the last one"
+        said.append(f"{int(above.sum())} of {record.done} rounds, {ends} (seed {record.config.run.seed})")
+    return f"{_name(own)} is above {_name(others)}, as uploaded, in {'; in '.join(said)}."
 
 
-def _passes(record: Record) -> str:
-    reached = np.flatnonzero(100 * running_mean(record.curve("trained")) >= PASSED)
-    return f"in round {int(reached[0]) + 1}" if len(reached) else "never"
+def _passes(records: list[Record]) -> str:
+    rounds = []
+    for record in records:
+        reached = np.flatnonzero(100 * running_mean(record.curve("trained")) >= PASSED)
+        rounds.append(str(int(reached[0]) + 1) if len(reached) else "never")
+    seeds = seed_numbers(record.config.run.seed for record in records)
+    return f"{_name(records)} {', '.join(rounds)} ({seeds})"
 
 
-def _early(record: Record) -> str:
-    """Why the first rounds are weak: what masking costs, and what merging costs."""
-    until = slice(0, record.beta)
-    trained, sent, merged = (record.mean(moment, until) for moment in ("trained", "upload", "merged"))
+def _early(own: list[Record], rivals: list[list[Record]]) -> str:
+    """How weak the first rounds are, and what masking and merging cost, beside the others' merging."""
+    until = slice(0, own[0].beta)
+
+    def mean(records: list[Record], moment: str) -> float:
+        return float(np.mean([record.mean(moment, until) for record in records]))
+
+    trained, sent, merged = (mean(own, moment) for moment in ("trained", "upload", "merged"))
+    others = [
+        f"{_name(rs)} is at {mean(rs, 'trained'):.1f} % after training and loses "
+        f"{mean(rs, 'trained') - mean(rs, 'merged'):.1f} by merging"
+        for rs in rivals
+        if rs[0].mib("up").any()
+    ]
     return (
-        f"Early rounds of {_name(record)} (1 to β = {record.beta}): masking costs {trained - sent:.1f} "
-        f"points (after training {trained:.1f} %, as uploaded {sent:.1f} %), merging {trained - merged:.1f} "
-        f"(after merging {merged:.1f} %)."
+        f"Early rounds (1 to β = {own[0].beta}, mean over seeds): {_name(own)} is at {trained:.1f} % after "
+        f"training, of which masking costs {trained - sent:.1f} points and merging {trained - merged:.1f}"
+        + "".join(f"; {text}" for text in others)
+        + "."
     )
 
 
-def shares(runs: dict[str, Record]) -> str:
+def shares(runs: dict[str, list[Record]]) -> str:
     """FedPURIN's part of FedAvg's traffic, as sent; "" while one of them is missing."""
     if "fedpurin" not in runs or "fedavg" not in runs:
         return ""
     own, dense = runs["fedpurin"], runs["fedavg"]
-    up = mean_mib([own], "up") / mean_mib([dense], "up")
-    before, after = (part.mean() / dense.mib("down").mean() for part in split_at_beta(own, "down"))
+    up, down = mean_mib(own, "up") / mean_mib(dense, "up"), mean_mib(dense, "down")
+    parts = [split_at_beta(record, "down") for record in own]
+    before, after = (
+        float(np.mean([part.mean() for part in half])) / down for half in zip(*parts, strict=True)
+    )
     return (
         f"CIFAR-10, α = 0.5, T = 60: {_name(own)} sends {100 * up:.0f} % of FedAvg's upload and receives "
-        f"{100 * before:.0f} % of its download until β = {own.beta}, {100 * after:.0f} % after it."
+        f"{100 * before:.0f} % of its download until β = {own[0].beta}, {100 * after:.0f} % after it."
     )
 
 

@@ -15,7 +15,14 @@ from fedpurin.config import Config
 from fedpurin.methods import METHODS
 from fedpurin.report.style import MOMENT_LABELS, matplotlib_style
 from fedpurin.reproduce.markup import Item, MarkupTable
-from fedpurin.reproduce.paper_figures import figure_name, line_look, new_figure, save
+from fedpurin.reproduce.paper_figures import (
+    figure_name,
+    legend_below,
+    legend_entries,
+    line_look,
+    new_figure,
+    save,
+)
 from fedpurin.reproduce.result_store import Record, finished_first
 from fedpurin.reproduce.scales import paper_config
 from fedpurin.reproduce.source import Source, column_label, spread
@@ -111,31 +118,44 @@ def traffic_picture(source: Source, out: Path) -> list[Path]:
 
 
 def draw_traffic(lines: list[tuple[str, list[Record]]], source: Source, out: Path, kind: str) -> list[Path]:
-    """Accuracy after training against MiB, a line per setting; means of three rounds."""
+    """Accuracy after training against MiB, means of three rounds; a setting's other seeds are thin."""
     columns = list(dict.fromkeys(records[0].column for _, records in lines))
     if not columns:
         return []
+    from matplotlib.lines import Line2D
+
     with matplotlib_style():
-        figure, axes = new_figure((max(9.0, 5.0 * len(columns)), 4.4), ncols=len(columns))
+        figure, axes = new_figure((max(9.6, 5.0 * len(columns)), 5.4), ncols=len(columns))
         for axis, column in zip(axes[0], columns, strict=True):
             own = [(label, rs) for label, rs in lines if rs[0].column == column]
             for place, (label, records) in enumerate(own):
-                record = max(records, key=lambda r: r.done)
-                twins = [x for x, rs in own[:place] if rs[0].config.run.method == record.config.run.method]
-                color, dash = line_look(record.config.run.method, len(twins))
-                x, y = mib_until(record, "trained"), 100 * running_mean(record.curve("trained"))
-                if x[-1] > 0:
-                    axis.plot(x[1:], y[1:], color=color, linestyle=dash, label=label)
-                else:  # sends nothing: where it ends
-                    level = record.mean("trained", slice(-LAST, None))
-                    axis.axhline(level, color=color, linestyle=dash, label=f"{label} (sends nothing)")
+                method = records[0].config.run.method
+                twins = [x for x, rs in own[:place] if rs[0].config.run.method == method]
+                draw_lines(axis, label, records, line_look(method, len(twins)))
             axis.set_xscale("log")
+            axis.xaxis.set_major_formatter("{x:g}")
             axis.set_xlabel("MiB per client, both ways as sent")
-            axis.set_title(column_label(column))
+            lengths = sorted({f"{r.config.run.rounds}" for _, records in own for r in records})
+            axis.set_title(f"{column_label(column)}, {'/'.join(lengths)} rounds, means of three")
         axes[0][0].set_ylabel("accuracy after training (%)")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper", fontsize=9)
+        named = legend_entries(axes[0])
+        if any(len(records) > 1 for _, records in lines):
+            named["thin: other seeds"] = Line2D([], [], color="#777777", linewidth=0.7)
+        legend_below(figure, named, min(len(named), 3))
         return save(figure, out, figure_name(kind, source))
+
+
+def draw_lines(axis: Any, label: str, records: list[Record], look: tuple[str, Any]) -> None:
+    color, dash = look
+    main, *others = sorted(records, key=lambda r: (-r.done, r.config.run.seed))
+    if mib_until(main, "trained")[-1] == 0:  # sends nothing: where it ends
+        level = main.mean("trained", slice(-LAST, None))
+        axis.axhline(level, color=color, linestyle=dash, label=f"{label} (sends nothing)")
+        return
+    for record in (main, *others):
+        x, y = mib_until(record, "trained"), 100 * running_mean(record.curve("trained"))
+        own = {"label": label} if record is main else {"linewidth": 0.7, "alpha": 0.6, "zorder": 1}
+        axis.plot(x[1:], y[1:], color=color, linestyle=dash, **own)
 
 
 # Bundled data

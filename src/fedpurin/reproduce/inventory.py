@@ -105,8 +105,8 @@ def noise_table(source: Source) -> MarkupTable:
     header = ["", "another", "standard deviation", "largest difference", "pairs"]
     notes = [
         "Mean accuracy over clients and the last ten rounds, after training, percentage points. Standard "
-        "deviation of one run: root mean square of the differences between two, over √2. Its square is that "
-        "seed's share of the variance."
+        "deviation of one run: root mean square of the differences between two, over √2. Its square is "
+        "roughly what that seed adds to the variance: of so few pairs, parts need not add up to the whole."
     ]
     nothing: list[list[Item]] = [["no replicate in the store yet", *["-"] * 4]]
     return MarkupTable("Size of noise.", header, sorted(rows, key=str) or nothing, notes)

@@ -17,7 +17,8 @@ from fedpurin.reproduce.source import Source, column_label, dataset_label
 
 LINES = (("#d55e00", "-"), ("#0072b2", "--"), ("#009e73", "-."), ("#e69f00", ":"))
 TAU_COLORS = ("#b9d7ea", "#7fb3d5", "#3f86b8", "#d55e00", "#08306b")  # a ramp; the paper's choice stands out
-OTHER_DASHES: tuple[Any, ...] = (":", "--", "-.", (0, (1, 3)), (0, (6, 2, 1, 2)))
+OTHER_DASHES: tuple[Any, ...] = (":", "-.", (0, (1, 3)), "--", (0, (6, 2, 1, 2)))
+LONG = 100  # rounds from which a zigzag line is thin
 LEGEND_WIDTH = 70  # characters below a single panel
 
 
@@ -167,7 +168,7 @@ def _line(axis: Any, records: Sequence[Record], row: Variant, place: int, *, by_
         color, dash = TAU_COLORS[place % len(TAU_COLORS)], "-"
     else:
         color, dash = LINES[place % len(LINES)]
-    width = 2.4 if row.id == "fedpurin" and by_method else 1.7
+    width = (2.4 if row.id == "fedpurin" and by_method else 1.7) * (0.6 if length > LONG else 1)
     axis.plot(rounds, mean_t, color=color, linestyle=dash, label=row.label, linewidth=width)
     if len(values_st) > 1:
         lowest, highest = values_st.min(axis=0), values_st.max(axis=0)
@@ -198,9 +199,9 @@ def _authors(axis: Any, source: Source, column: Column) -> None:
 
 
 def figure_name(kind: str, source: Source) -> str:
-    """The figure's file without its ending: what was asked for, --set included."""
+    """The figure's file without its ending: what was asked for, --method and --set included."""
     request = source.request
-    parts = [kind, request.scale, *request.datasets, *(f"a{a:g}" for a in request.alphas)]
+    parts = [kind, request.scale, *request.datasets, *(f"a{a:g}" for a in request.alphas), *request.methods]
     parts += [f"t{request.rounds}"] if request.rounds else []
     parts += [f"{key}{value}" for section in request.changes.values() for key, value in section.items()]
     return re.sub(r"[^\w.-]+", "_", "-".join(parts))  # a value may be a path

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import ConfigError, FedpurinError, RunError
-from fedpurin.files import make_folders, only_process
+from fedpurin.files import LARGEST_CONFIGURATION, make_folders, only_process, read_bounded
 from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
 from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import Request
@@ -67,7 +67,7 @@ class Queue:
     def load(cls, folder: Path) -> Queue:
         file = folder / "queue.toml"
         try:
-            table = tomllib.loads(file.read_text("utf-8"))
+            table = tomllib.loads(read_bounded(file, LARGEST_CONFIGURATION).decode())
         except OSError as problem:
             raise ConfigError(
                 f"cannot read {file} ({problem.strerror}); write it ([[cell]] entries with name, method, "

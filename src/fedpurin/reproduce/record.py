@@ -19,6 +19,7 @@ from fedpurin.errors import RunError
 from fedpurin.job import Job
 from fedpurin.reproduce.perturbation import settle_norms
 from fedpurin.reproduce.result_store import ACCURACY_UNIT, identity
+from fedpurin.runs.checkpoints import checkpoints
 from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import MOMENTS, Run, load_run
 from fedpurin.runs.same_setting import config_of
@@ -140,8 +141,8 @@ def coverage_record(path: Path) -> dict[str, Any] | None:
 
 def _coverage_so_far(path: Path) -> dict[str, NDArray[Any]] | None:
     """Of an unfinished run: what its newest checkpoint counted."""
-    files = sorted((path / "checkpoints").glob("round-*/coverage.safetensors"))
-    return load_file(files[-1]) if files else None
+    files = [folder / "coverage.safetensors" for folder in checkpoints(path / "checkpoints")]
+    return next((load_file(file) for file in reversed(files) if file.is_file()), None)
 
 
 def shown_layers(layers: list[dict[str, Any]]) -> list[str]:

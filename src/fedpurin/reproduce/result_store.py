@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Hashable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from fedpurin.config import Config
 from fedpurin.errors import RunError
+from fedpurin.files import append_line
 from fedpurin.reproduce.scales import option
 from fedpurin.runs.parsing import parse_lines
 from fedpurin.runs.run import Floats, row_means
@@ -201,11 +201,8 @@ class ResultStore:
         return list(self._shelf("runs").current().values())
 
     def append(self, kind: str, line: dict[str, Any]) -> None:
-        with self.locked(), (self.folder / f"{kind}.jsonl").open("ab+") as file:
-            _end_torn_line(file)
-            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with self.locked():
+            append_line(self.folder / f"{kind}.jsonl", json.dumps(line, separators=(",", ":")))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -224,12 +221,3 @@ class ResultStore:
 
 def _family(config: ConfigTable) -> str:
     return cell_key({**config, "run": {**config["run"], "rounds": 1}})
-
-
-def _end_torn_line(file: Any) -> None:
-    """Cut off a last line that a crash left without its end."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 1))
-    if file.read() not in (b"", b"\n"):
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)

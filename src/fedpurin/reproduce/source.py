@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -19,7 +19,8 @@ from fedpurin.reproduce.stats import Difference
 
 INTERVAL = (
     "mean over clients and seeds, 95 % bootstrap interval over seeds, then clients (of one seed: over its "
-    "clients only, so it holds nothing of what another split would change)"
+    "clients only, so it holds nothing of what another split or order of samples would change; of two or "
+    "three: too narrow)"
 )
 
 
@@ -77,6 +78,11 @@ def dataset_label(dataset: str) -> str:
     return DATASETS[dataset].label if dataset in DATASETS else dataset
 
 
+def seed_numbers(seeds: Iterable[int]) -> str:
+    numbers = sorted(set(seeds))
+    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
 def column_label(column: Column) -> str:
     return f"{dataset_label(column[0])} α={column[1]:g}"
 
@@ -132,4 +138,4 @@ def gap_text(gap: Difference | None, *records: Record) -> str:
     if gap is None:
         return "other clients"
     until = "" if all(record.complete for record in records) else f" (round {gap.rounds})"
-    return f"{gap.text()} {gap.verdict}{until}"
+    return f"{gap.text()} {gap.verdict_here}{until}"

@@ -16,6 +16,7 @@ from fedpurin.runs.run import Floats, row_means
 RESAMPLES = 10_000
 LEVEL = 95
 LAST = 10  # rounds over which a client's accuracy is averaged
+UNSETTLED = 0.05  # points: as far as an interval's end moves with other random numbers
 SEED_NAMES = {"order": "order of samples", "model": "initial model", "split": "split"}
 
 
@@ -32,9 +33,15 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        if self.low > 0:
+        if self.low > UNSETTLED:
             return "better"
-        return "worse" if self.high < 0 else "not distinguishable"
+        return "worse" if self.high < -UNSETTLED else "not distinguishable"
+
+    @property
+    def verdict_here(self) -> str:
+        """With its reach: clients of one seed tell nothing of another split."""
+        told = self.verdict != "not distinguishable"
+        return f"{self.verdict} on this split" if told and self.seeds == 1 else self.verdict
 
     def text(self) -> str:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
@@ -76,7 +83,7 @@ def paired(
     None where no two records share a split: client i is then not the same client.
     """
     parts, rounds = [], 0
-    for mine, other in _partners(ours, theirs):
+    for mine, other in partners(ours, theirs):
         rounds = min(mine.done, other.done)
         window = slice(rounds - min(last, max(1, rounds // 2)), rounds)
         parts.append(100 * (clients_over(mine, moment, window) - clients_over(other, moment, window)))
@@ -89,11 +96,11 @@ def paired_best(ours: Sequence[Record], theirs: Sequence[Record], moment: str) -
     def best(record: Record) -> Floats:
         return 100 * clients_over(record, moment, best_window(record, moment))
 
-    parts = [best(mine) - best(other) for mine, other in _partners(ours, theirs)]
+    parts = [best(mine) - best(other) for mine, other in partners(ours, theirs)]
     return difference(parts, max((record.done for record in ours), default=0))
 
 
-def _partners(ours: Sequence[Record], theirs: Sequence[Record]) -> list[tuple[Record, Record]]:
+def partners(ours: Sequence[Record], theirs: Sequence[Record]) -> list[tuple[Record, Record]]:
     """Each of ours with one of theirs over the same clients, of the same seeds where there is one."""
     pairs = []
     for mine in ours:

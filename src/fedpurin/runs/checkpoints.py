@@ -29,8 +29,10 @@ KEPT_BEFORE = 1  # checkpoints that stay beside a new one
 Tensors = dict[str, Tensor]
 ABOUT = {"round", "lengths", "log_checksums", "checksums", "setting", "setting_checksum"}
 DAMAGED = (
-    *(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SafetensorError),
-    *(RecursionError, OverflowError),  # JSON that is nested a thousand deep, or says Infinity
+    *(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+    *(ValueError, KeyError, TypeError, AttributeError, SafetensorError),
+    RuntimeError,  # tensors of other shapes, and JSON that is nested a thousand deep
+    OverflowError,  # JSON that says Infinity
 )
 """What reading a checkpoint raises where it is not as it was written."""
 
@@ -55,8 +57,13 @@ class Checkpoint:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The newest comes last."""
-    return sorted(folder.glob("round-*"))
+    """The newest comes last. As text, round-100000 would come before round-99999."""
+    numbers = {path: re.fullmatch(r"round-(\d{5,})", path.name) for path in folder.glob("round-*")}
+    return sorted((path for path, found in numbers.items() if found), key=_round_of)
+
+
+def _round_of(path: Path) -> int:
+    return int(path.name.removeprefix("round-"))
 
 
 def write_checkpoint(folder: Path, made: Checkpoint) -> None:
@@ -66,7 +73,7 @@ def write_checkpoint(folder: Path, made: Checkpoint) -> None:
     the system's cache, which is several times faster than fresh memory.
     """
     temporary, final = folder / f".round-{made.round:05d}.tmp", folder / f"round-{made.round:05d}"
-    earlier = [old for old in checkpoints(folder) if old < final]
+    earlier = [old for old in checkpoints(folder) if _round_of(old) < made.round]
     for old in checkpoints(folder):
         if old not in earlier[-KEPT_BEFORE:]:
             _put_away(old)
@@ -108,7 +115,7 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     covered = {}
     for name, file in logs.items():
         length = int(about["lengths"][name])
-        if file.stat().st_size < length:
+        if not 0 <= length <= file.stat().st_size:
             raise ValueError(f"{name} is shorter than when it was made")
         covered[name] = Log(length, _checksum(file, length))
         if known is not None and known[name] != covered[name].crc:
@@ -116,6 +123,8 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
     setting = about.get("setting")
     if "setting" in about and about["setting_checksum"] != _of_json(setting):
         raise ValueError("its settings are not as they were when it was made")
+    if not isinstance(setting, dict | None):
+        raise ValueError("its settings are no table")
     if not set(about["checksums"]) <= {file.stem for file in folder.glob("*.safetensors")}:
         raise ValueError("checkpoint.json names parts that are not there")
     parts = {name: _load(folder / f"{name}.safetensors", crc) for name, crc in about["checksums"].items()}

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from functools import cached_property, partial
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,15 +37,18 @@ from fedpurin.runs.checkpoints import (
     write_checkpoint,
     write_tensors,
 )
-from fedpurin.runs.parsing import read_lines, read_toml
+from fedpurin.runs.parsing import read_json, read_lines, read_toml
 from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
-from fedpurin.runs.same_setting import changes, setting_of, unusual
+from fedpurin.runs.same_setting import changes, decisive, setting_of
+from fedpurin.runs.shapes import ENVIRONMENT
+from fedpurin.runs.unwritable import UnwritableError
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
 """What is there before config.toml makes it a run."""
-MAY_CHANGE = ("data.split_file", "run.rounds")
+
+Check = Callable[[int, dict[str, Tensors]], object]
 
 
 class RunDirectory:
@@ -53,6 +59,7 @@ class RunDirectory:
         self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
         self._logs = {log: Log() for log in LOGS}
         self._rows: list[RowFile] = []
+        self._config: Config | None = None
         self._beside: list[Tensors] = []  # where the records are of checkpoints older than the one in use
         self._lock = _lock(path)
 
@@ -63,6 +70,7 @@ class RunDirectory:
             "layout.json": json.dumps(job.describe_layout()),
             "clients.json": json.dumps(job.describe_clients()),
         }
+        config = job.config.to_toml()
         try:
             files.make_folders(path)
             _check_free(path)
@@ -75,10 +83,11 @@ class RunDirectory:
                 for log in LOGS:
                     files.append(path / log, b"")
                 files.make_folders(path / "checkpoints")
-                files.write_atomic(path / "config.toml", job.config.to_toml())  # last: now it is a run
+                files.write_atomic(path / "config.toml", config)  # last: now it is a run
+                run._config = Config.from_stored(tomllib.loads(config))
                 on_failure.pop_all()
         except OSError as problem:
-            raise RunError(f"cannot write the run directory {path}: {problem.strerror}") from problem
+            raise UnwritableError(path, problem) from problem
         return run
 
     @classmethod
@@ -99,6 +108,7 @@ class RunDirectory:
             job = Job.build(run.config(), given)
             run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
             run._check("clients.json", job.describe_clients(), "the clients and their data")
+            run._check_end()
             on_failure.pop_all()
         return run, job
 
@@ -115,8 +125,24 @@ class RunDirectory:
                 "undo the change, or start anew with fedpurin run"
             )
 
+    def _check_end(self) -> None:
+        """What would be found only when the result is written, after all rounds."""
+        without = "delete it to go on without it"
+        read_json(self.path / "environment.json", ENVIRONMENT, without)
+        models = self.path / "models"
+        if models.exists() and not models.is_dir():
+            raise RunError(f"{models} is no folder, and the models are to go there; move it away")
+        for name in ("result.json", "coverage.safetensors"):
+            file = self.path / name
+            if file.exists() and not file.is_file():
+                raise RunError(f"{file} is no file, and one is to be written there; move it away")
+
     def config(self) -> Config:
-        return Config.from_stored(read_toml(self.path / "config.toml"))
+        """As config.toml was when this was first asked for: what the run was begun with, whatever becomes of
+        the file meanwhile."""
+        if self._config is None:
+            self._config = Config.from_stored(read_toml(self.path / "config.toml"))
+        return self._config
 
     @property
     def complete(self) -> bool:
@@ -164,16 +190,17 @@ class RunDirectory:
         with self._writing():
             for rows in self._rows:
                 rows.sync()
-            made = Checkpoint(t, parts, self._logs, self._setting)
+            made = Checkpoint(t, parts, self._logs, self._setting())
             write_checkpoint(self.path / "checkpoints", made)
         for rows in self._rows:
             rows.committed(KEPT_BEFORE)
 
-    def rewind(self) -> tuple[int, dict[str, Tensors]]:
+    def rewind(self, check: Check = lambda t, parts: None) -> tuple[int, dict[str, Tensors]]:
         """Go back to the newest whole checkpoint: its round and parts; round 0 and nothing without one.
 
-        A damaged one gives way to the one before. Where none is left the run begins anew, and its
-        logs, which can still be read, are put aside. What cannot be read for now (permissions, a failing
+        `check` raises one of DAMAGED where parts are not what the run can go on from. A damaged one gives way
+        to the one before. Where none is left the run begins anew, and its logs, which can still be read, are
+        put aside. What cannot be read for now (permissions, a failing
         disk) is an error that changes nothing. `warnings` says what happened.
         """
         with self._writing():
@@ -187,15 +214,17 @@ class RunDirectory:
             folder = folders.pop()
             try:
                 checkpoint = read_checkpoint(folder, {log: self.path / log for log in LOGS})
+                self._check_setting(folder, checkpoint)
+                check(checkpoint.round, checkpoint.parts)
             except DAMAGED as problem:
-                self.warnings.append(f"the checkpoint {folder} is damaged ({problem}); trying the one before")
+                said = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+                self.warnings.append(f"the checkpoint {folder} is damaged ({said}); trying the one before")
                 continue
             except OSError as problem:
                 raise RunError(
                     f"cannot read the checkpoint {folder}: {problem.strerror}; nothing was changed; make it "
                     f"readable, then: fedpurin resume {self.path}"
                 ) from problem
-            self._check_setting(folder, checkpoint)
             with self._writing():
                 for log in LOGS:
                     files.disk.truncate(self.path / log, checkpoint.logs[log].length)
@@ -205,12 +234,10 @@ class RunDirectory:
         self._begin_anew()
         return 0, {}
 
-    @cached_property
     def _setting(self) -> dict[str, Any]:
-        """What decides the run's numbers, as JSON holds it. A split file may move: clients.json knows what
-        was in it. There may be more rounds than planned: they decide nothing but where a run ends."""
-        table: dict[str, Any] = json.loads(json.dumps(unusual(self.config().as_dict())))
-        return {name: value for name, value in table.items() if name not in MAY_CHANGE}
+        """There may be more rounds than planned: they decide nothing but where a run ends."""
+        table = decisive(self.config().as_dict())
+        return {name: value for name, value in table.items() if name != "run.rounds"}
 
     def _check_setting(self, folder: Path, made: Checkpoint) -> None:
         planned = self.config().run.rounds
@@ -219,7 +246,7 @@ class RunDirectory:
                 f"the checkpoint {folder} is beyond the {planned} rounds of {self.path}/config.toml; nothing "
                 f"was changed; set run.rounds to {made.round} or more, or start anew with fedpurin run"
             )
-        if made.setting is not None and (said := changes(made.setting, self._setting)):
+        if made.setting is not None and (said := changes(made.setting, self._setting())):
             raise RunError(
                 f"the checkpoint {folder} was made with other settings than {self.path}/config.toml has "
                 f"({said}); nothing was changed; undo the change, or start anew with fedpurin run"
@@ -263,10 +290,11 @@ class RunDirectory:
     def finish(self, digests: dict[int, str], clients: int) -> dict[str, Any]:
         """Write result.json from what the directory holds; without it the run counts as unfinished."""
         missing = [client for client in range(clients) if client not in digests]
-        summary = load_run(self.path).summary
+        config = self.config().as_dict()
+        summary = replace(load_run(self.path), config=config).derive_summary()
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
-        checksum = {"ledger_checksum": self._logs["ledger.jsonl"].crc}
-        result = {**summary, "digest": digest, "missing_clients": missing, **checksum}
+        made = {"ledger_checksum": self._logs["ledger.jsonl"].crc, "setting": decisive(config)}
+        result = {**summary, "digest": digest, "missing_clients": missing, **made}
         with self._writing():
             files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))
         return result
@@ -276,10 +304,7 @@ class RunDirectory:
         try:
             yield
         except OSError as problem:
-            raise RunError(
-                f"cannot write to {self.path}: {problem.strerror}; "
-                f"make room, then: fedpurin resume {self.path}"
-            ) from problem
+            raise UnwritableError(self.path, problem) from problem
 
 
 def stored_config(path: Path) -> Config:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
-from fedpurin.files import regular
+from fedpurin.files import LARGEST_CONFIGURATION, read_bounded, regular
 from fedpurin.runs.shapes import RESTORE, check
 
 
@@ -58,7 +58,7 @@ def _parse_one_by_one(file: Path, pieces: list[bytes]) -> list[dict[str, Any]]:
 def read_toml(file: Path, shape: Any = None) -> dict[str, Any]:
     """A TOML table of this shape."""
     try:
-        table = tomllib.loads(regular(file).read_text("utf-8"))
+        table = tomllib.loads(read_bounded(file, LARGEST_CONFIGURATION).decode())
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
     except (ValueError, OSError, RecursionError) as error:

@@ -16,7 +16,6 @@ mapping: pages of a mapping count as resident, and a full disk under one ends th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import weakref
@@ -185,11 +184,31 @@ def check_rows(folder: Path, tensors: Index) -> None:
         size, path = int(tensors[f"{name}.size"]), folder / f"{name}.rows"
         descriptor = os.open(files.regular(path), os.O_RDONLY)
         try:
+            if not 0 <= size <= os.fstat(descriptor).st_size:
+                raise ValueError(f"{path} ends before a record of {size} bytes does")
             for client, slot, crc in _entries(tensors, name):
+                if slot < 0:
+                    raise ValueError(f"the record of client {client} in {path} has no place")
                 if zlib.crc32(read_at(descriptor, slot * _stride(size), size)) != crc:
                     raise ValueError(f"the record of client {client} in {path} is not as it was written")
         finally:
             os.close(descriptor)
+
+
+def check_index(tensors: Index, name: str, size: int, clients: int) -> None:
+    """Raises ValueError where an index is not one of records of this size, at most one per client."""
+    if any(tensors[f"{name}.{key}"].dtype != torch.int64 for key in ("client", "crc", "size")):
+        raise ValueError(f"the index of its {name} is not of whole numbers")
+    ids, found = tensors[f"{name}.client"].tolist(), int(tensors[f"{name}.size"])
+    if found != size:
+        raise ValueError(f"its {name} are records of {found} bytes, not {size}")
+    if len(set(ids)) != len(ids) or not all(0 <= client < clients for client in ids):
+        raise ValueError(f"its {name} are not one for each of {clients} clients")
+    records = tensors.get(f"{name}.rows")
+    if records is None:
+        list(_entries(tensors, name))
+    elif records.shape != (len(ids), size):
+        raise ValueError(f"its {name} are no table of {len(ids)} x {size} bytes")
 
 
 def _stride(size: int) -> int:
@@ -227,6 +246,9 @@ def memory_file(size: int = 0) -> int:
     else:
         descriptor, path = tempfile.mkstemp()
         os.unlink(path)
-    with contextlib.suppress(OSError):
+    try:
         os.ftruncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

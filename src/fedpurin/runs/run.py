@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpurin.errors import RunError
+from fedpurin.errors import ConfigError, RunError
 from fedpurin.files import regular
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
 from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
-from fedpurin.runs.same_setting import method_label
+from fedpurin.runs.same_setting import changes, decisive, method_label, method_settings
 
 __all__ = [
     "LAST_ROUNDS", "MIB", "MOMENTS", "SECTIONS", "VALIDATION", "Floats", "Ledger", "Run",
@@ -255,6 +255,7 @@ def check_result(run: Run) -> None:
             f"{run.path} is damaged: ledger.jsonl is not what it was when result.json was written; restore "
             "them, or run again"
         )
+    _check_setting(run, run.result.get("setting"))
     derived = run.derive_summary()
     for key in RESULT_KEYS:
         said = run.result.get(key, derived[key])
@@ -263,6 +264,21 @@ def check_result(run: Run) -> None:
                 f"{run.path} is damaged: result.json says {key} = {said}, but config.toml, metrics.jsonl and "
                 f"ledger.jsonl give {derived[key]}; restore them, or run again"
             )
+
+
+def _check_setting(run: Run, made: dict[str, Any] | None) -> None:
+    """Version 0.1 did not say what a result was made with; a method may not be installed here."""
+    if made is None or method_settings(run.method) is None:
+        return
+    try:
+        said = changes(made, decisive(run.config))
+    except ConfigError as problem:
+        raise RunError(f"{run.path}/config.toml is damaged: {problem}; restore it, or run again") from problem
+    if said:
+        raise RunError(
+            f"{run.path} was run with other settings than its config.toml has now ({said}); undo the change, "
+            "or run again in another directory"
+        )
 
 
 def _alike(said: Any, derived: Any) -> bool:

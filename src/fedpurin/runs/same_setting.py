@@ -238,6 +238,13 @@ def unusual(table: ConfigTable) -> dict[str, Any]:
     return {k: v for k, v in relevant(table).items() if repr(v) != repr(defaults.get(k))}
 
 
+def decisive(table: ConfigTable) -> dict[str, Any]:
+    """`unusual` as JSON holds it: what a checkpoint and a result say that they were made with. A split file
+    may move: clients.json knows what was in it."""
+    said: dict[str, Any] = json.loads(json.dumps(unusual(config_of(table).as_dict())))
+    return {name: value for name, value in said.items() if name != "data.split_file"}
+
+
 def changes(then: dict[str, Any], now: dict[str, Any]) -> str:
     """In which settings two tables of `unusual` differ: "method.tau was 0.5, is 0.3"; "" in none."""
     names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpurin.errors import RunError
+from fedpurin.settings import LARGEST
 
-COUNT_BELOW = 2**53  # larger ones are no counts of anything, and floats do not hold them exactly
 RESTORE = "restore it, or run again"
 
 
@@ -29,7 +29,7 @@ class Plain:
         if type(value) not in self.types:
             return False
         if type(value) is int:
-            return (-COUNT_BELOW if self.least is None else self.least) <= value < COUNT_BELOW
+            return (-LARGEST if self.least is None else self.least) <= value <= LARGEST
         return True
 
 
@@ -106,6 +106,7 @@ RESULT = {
     "alpha": Maybe(NUMBER),
     "rounds": Needed(COUNT),
     "digest": Maybe(TEXT),
+    "setting": ANY_TABLE,
     "accuracy": Needed({moment: Needed(FIGURES) for moment in ("trained", "upload", "merged")}),
     "by_validation": {"accuracy": Needed(NUMBER), "rounds": [COUNT]},
     "mib_per_client_round": Needed({way: Needed(NUMBER) for way in ("up", "down")}),

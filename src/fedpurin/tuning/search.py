@@ -23,8 +23,10 @@ from typing import Any
 from fedpurin.comparing import claim
 from fedpurin.config import Config
 from fedpurin.errors import ConfigError, EngineError, RunError
+from fedpurin.files import append_line, writing
 from fedpurin.job import Job
 from fedpurin.runs.parsing import read_lines
+from fedpurin.runs.shapes import COUNT, NUMBER, TEXT, Needed, check
 from fedpurin.tuning.candidates import candidates
 from fedpurin.tuning.outcome import SearchOutcome, make_outcome, ranked
 from fedpurin.tuning.trial import Pacer, SearchWatcher, Trial
@@ -34,6 +36,8 @@ FEWER = 3  # one in so many goes on to the next rung
 RUNGS = 3
 FEWEST = 2  # trials that a rung takes, whatever the time
 SEARCH, JOURNAL = "tune.json", "journal.jsonl"
+LINE = {"trial": Needed(TEXT), "until": Needed(COUNT), "seconds": Needed(NUMBER), "failed": Needed(TEXT)}
+"""What a line of the journal holds that a search goes by."""
 
 
 def tune(
@@ -150,14 +154,15 @@ class Search:
             "trial": trial.candidate.name, "rung": rung, "until": until, "rounds": trial.rounds,
             "seconds": time.monotonic() - began, "failed": failed,
         }  # fmt: skip
-        with (self.folder / JOURNAL).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        with writing(self.folder / JOURNAL):
+            append_line(self.folder / JOURNAL, json.dumps(line))
         self.watcher.trial_done(trial, failed)
         return line
 
     def _journal(self) -> Iterator[dict[str, Any]]:
         file = self.folder / JOURNAL
-        yield from read_lines(file) if file.exists() else []
+        for number, line in enumerate(read_lines(file), start=1):
+            yield check(file, line, LINE, f"line {number}", "take the line out, or choose another --out")
 
     def _spent(self) -> float:
         """Seconds of searching, also of earlier calls; those of a trial that was cut off do not count."""

@@ -7,7 +7,6 @@ Shapes: T rounds so far.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import dataclass
@@ -18,10 +17,14 @@ import numpy as np
 from fedpurin import api
 from fedpurin.engines.driver import Watcher
 from fedpurin.files import write_atomic
+from fedpurin.runs.checkpoints import checkpoints
 from fedpurin.runs.directory import stored_config
+from fedpurin.runs.parsing import read_json
 from fedpurin.runs.run import MIB, VALIDATION, Run, load_run, row_means
+from fedpurin.runs.shapes import COUNT, Needed
 from fedpurin.tuning.candidates import Candidate
 
+HELD_OUT = {"validation_samples": Needed([COUNT])}
 LEAST_ROUNDS = 2  # before the second round nothing is known of the replies
 
 
@@ -138,7 +141,7 @@ class Trial:
 
     def drop_checkpoints(self, keep: int) -> None:
         """They are large: a trial that pauses needs the last one only, and one that has ended none."""
-        folders = sorted((self.path / "checkpoints").glob("round-*"))
+        folders = checkpoints(self.path / "checkpoints")
         for folder in folders[: len(folders) - keep]:
             shutil.rmtree(folder)
         if not keep:
@@ -165,7 +168,7 @@ class Standing:
         costs = Costs.of(run)
         window = max(1, min(10, run.rounds // 3))
         validation, test = (_recent(run, moment, window) for moment in (VALIDATION, "trained"))
-        samples = sum(json.loads((trial.path / "clients.json").read_text())["validation_samples"])
+        samples = sum((read_json(trial.path / "clients.json", HELD_OUT) or {}).get("validation_samples", []))
         error = float(np.sqrt(max(validation * (1 - validation), 1e-4) / max(samples, 1)))
         if trial.complete:
             planned, mib = run.rounds, float(run.ledger.total_m.sum()) / MIB / run.clients

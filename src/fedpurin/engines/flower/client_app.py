@@ -108,11 +108,12 @@ class Client:
 
     def _work(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
         t, reply, ready, store = self._prepare(message, run_config)
-        start = starting_state(ready.site, store, t, reply)
+        start, warning = self._start(ready.site, store, t, reply)
         done = ready.site.work(self.client, t, reply, start, ready.data)
         store.save(t, start, done.state)
         write_tensors(store.model_file, named_model(ready.site.layout, done.state))
         run, parts = ready.site.config.run, [done.upload or b"", done.meta]
+        about = {"client": self.client, "round": t, "warning": warning}
         head = wire.peek(done.upload) if done.upload else None
         values, kind = (head.kept, head.value_type) if head else (0, "")
         self._audit(store, t, "upload", parts, values=values, type=kind, metrics=run.share_metrics)
@@ -125,15 +126,15 @@ class Client:
             "received": len(reply or b""),
             "sent": sum(map(len, parts)),
         }
-        content = records.content(client=self.client, round=t, upload=done.upload, meta=done.meta)
-        return content, line
+        return records.content(**about, upload=done.upload, meta=done.meta), line
 
     def _finish(self, message: Message, run_config: dict[str, Any]) -> tuple[RecordDict, Line]:
         t, reply, ready, store = self._prepare(message, run_config)
-        start = starting_state(ready.site, store, t + 1, reply)
+        start, warning = self._start(ready.site, store, t + 1, reply)
         done = ready.site.finish(self.client, t, reply, start, ready.data)
         store.save(t + 1, start, done.state)
         write_tensors(store.model_file, named_model(ready.site.layout, done.state))
+        about = {"client": self.client, "round": t, "warning": warning}
         share = ready.site.config.run.share_metrics
         self._audit(store, t, "finish", [done.meta, done.digest], values=0, type="", metrics=share)
         merged, best_round = Meta.from_bytes(done.meta).merged, int(done.state.get("best.round", 0))
@@ -144,8 +145,20 @@ class Client:
             "accuracy": merged.accuracy if merged and not best_round else None,
             "best_round": best_round,
         }
-        content = records.content(client=self.client, round=t, meta=done.meta, digest=done.digest.hex())
-        return content, line
+        return records.content(**about, meta=done.meta, digest=done.digest.hex()), line
+
+    def _start(self, site: Site, store: Store, t: int, reply: bytes | None) -> tuple[State, str | None]:
+        """The state to start from; what is wrong with files that were passed over for it."""
+        try:
+            start = starting_state(site, store, t, reply)
+        except LostStateError as lost:
+            raise LostStateError("; ".join([*store.damaged, str(lost)])) from None
+        if not store.damaged:
+            return start, None
+        warning = "; ".join([*store.damaged, f"it goes on from its state of round {int(start['round'])}"])
+        log.warning("%s", warning)
+        self.note({"run": store.run, "warning": warning})
+        return start, warning
 
     def _prepare(
         self, message: Message, run_config: dict[str, Any]
@@ -211,5 +224,10 @@ def starting_state(site: Site, store: Store, t: int, reply: bytes | None) -> Sta
     else:
         goes_on = site.selection.d == 0 or site.method.silent(t)
         confirmed = None if goes_on else 0
-    state = pick(store.load(), t, confirmed)
+    try:
+        state = pick(store.load(), t, confirmed)
+    except errors.RunError as problem:
+        if store.damaged:  # what it would have taken may have been in there
+            raise LostStateError(str(problem)) from None
+        raise
     return site.initial_state(store.client) if state is None else state

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedpurin import files
 from fedpurin.errors import RunError
 
 AUDIT = "audit.jsonl"
@@ -41,15 +42,17 @@ def new_lines(path: Path, position: int = 0) -> tuple[list[Line], int]:
     A line that is no object, torn when its writer was killed, is passed over: what follows still counts.
     """
     try:
-        with path.open("rb") as file:
+        with files.regular(path).open("rb") as file:
             file.seek(position)
             text = file.read()
     except FileNotFoundError:
         return [], position
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}); move it away") from error
     whole = text[: text.rfind(b"\n") + 1]
     entries: list[Line] = []
     for line in whole.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             entries += [entry] if isinstance(entry, dict) else []
     return entries, position + len(whole)
@@ -76,8 +79,8 @@ def record_sent(
     }
     if keep:
         file = state / run / "sent" / f"{what}-{t:04d}"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(message)
+        files.make_folders(file.parent)
+        files.write_atomic(file, message)
         line["file"] = str(file.relative_to(state))
     append_line(state / AUDIT, line)
 
@@ -92,7 +95,7 @@ def read_audit(state: Path) -> list[Line]:
 
 
 def _checked(state: Path, text: str) -> Line:
-    with contextlib.suppress(ValueError, AttributeError):
+    with contextlib.suppress(ValueError, RecursionError, AttributeError):
         line: Line = json.loads(text)
         if line.keys() >= UNREADABLE.keys():
             return {**line, "kept": _kept(state, line)}

@@ -29,6 +29,8 @@ from flwr.supernode.cli import flower_supernode
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedpurin.files import write_atomic
+
 FLOWERS_SLEEP = 3.0  # when there was no message
 SHORTEST_SLEEP = 0.2
 SIGN_OFF_SECONDS = 300.0  # in which the server may be away, too
@@ -90,6 +92,17 @@ def sign_off(node_id: int, address: str, root_certificates: Any, keys: Any) -> N
             time.sleep(SHORTEST_SLEEP)
 
 
+def remembered(memory: Path) -> int | None:
+    """The id of the process before. Without it a node that was killed waits until it counts as gone."""
+    try:
+        return int(memory.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        sys.stderr.write(f"{memory} holds no node id; it is made anew\n")
+        return None
+
+
 def returning(connect: Callable[..., Any], memory: Path) -> Callable[..., Any]:
     """Flower's way to connect, for a node that may have been killed before."""
 
@@ -97,11 +110,11 @@ def returning(connect: Callable[..., Any], memory: Path) -> Callable[..., Any]:
     def connection(
         address: str, insecure: bool, root_certificates: Any, keys: Any, *rest: Any
     ) -> Iterator[Any]:
-        if keys is not None and memory.exists():
-            sign_off(int(memory.read_text()), address, root_certificates, keys)
+        if keys is not None and (node_id := remembered(memory)) is not None:
+            sign_off(node_id, address, root_certificates, keys)
         with connect(address, insecure, root_certificates, keys, *rest) as made:
             if keys is not None:
-                memory.write_text(str(made[0]))
+                write_atomic(memory, str(made[0]))
             yield made
 
     return connection
@@ -113,7 +126,7 @@ def main(folder: Path) -> None:
     give_up = connection.flwr_exit
 
     def told(code: int, message: str | None = None, *rest: Any, **more: Any) -> None:
-        status.write_text(json.dumps({"code": int(code), "message": message or ""}))
+        write_atomic(status, json.dumps({"code": int(code), "message": message or ""}))
         give_up(code, message, *rest, **more)
 
     status.unlink(missing_ok=True)

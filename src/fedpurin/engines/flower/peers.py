@@ -259,6 +259,8 @@ class Peers(Transport):
             elif message.has_error() and message.error.code in LOST_ON_THE_WAY and asked.tries < MAX_TRIES:
                 self._lose(asked, records.FLOWER_ERRORS[message.error.code])
             else:
+                if warning := records.warning(asked.client, message):
+                    self.notify("warning", text=warning)
                 yield records.outcome(op, t, asked.client, message)
         for probe, asked in probes.items():
             if probe in answered and asked.message and asked.message not in answered:

@@ -3,6 +3,7 @@
     hello   down  version                   up  version, client, package
     work    down  round, reply if any       up  client, round, upload if any, meta
     finish  down  round, reply if any       up  client, round, meta, digest
+    beside the latter two, if need be       up  warning (one line for the operator)
     a failure, instead of the latter two    up  client, error (one line), lost (its state is gone)
 
 Every value comes from another machine: the getters check types and say what is wrong.
@@ -87,6 +88,14 @@ def outcome(op: str, t: int, client: int, message: Message) -> Outcome:
         return Outcome(client, meta, digest=digest)
     except FedpurinError as error:
         return failed(client, str(error))
+
+
+def warning(client: int, message: Message) -> str:
+    """What a client wants the operator to know; "" for nothing."""
+    if not message.has_content() or RECORD not in message.content.config_records:
+        return ""
+    said = read(message).get("warning")
+    return f"client {client}: {one_line(said)}" if isinstance(said, str) else ""
 
 
 def failed(client: int, reason: str, *, lost: bool = False) -> Outcome:

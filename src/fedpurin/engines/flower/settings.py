@@ -16,6 +16,7 @@ limits is refused before anything is trained. The limits file:
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,6 +28,7 @@ from fedpurin.errors import ConfigError
 from fedpurin.files import write_atomic
 
 MIB = 1 << 20
+LONGEST = 366 * 86400.0  # seconds that a server waits for anybody
 PROGRESS = "progress.jsonl"  # in a site's state directory: a line per message it has worked on
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # package.module:function; not cuda:0
 
@@ -47,8 +49,13 @@ class Terms:
         terms = cls(**values)
         if not 1 <= terms.minimum <= clients:
             raise ConfigError(f"a minimum of {terms.minimum} uploads does not fit {clients} clients")
-        if min(terms.deadline, terms.join) <= 0 or terms.patience < 0:
-            raise ConfigError("the deadline and the time to join must be positive numbers of seconds")
+        for name in ("deadline", "join", "patience"):
+            seconds = getattr(terms, name)
+            if not 0 <= seconds <= LONGEST or (name != "patience" and not seconds):
+                least = "at least 0" if name == "patience" else "more than 0"
+                raise ConfigError(
+                    f"--{name} {seconds:g} does not fit: give {least} and at most {LONGEST:.0f} seconds"
+                )
         return terms
 
 
@@ -79,7 +86,9 @@ class Limits:
                 raise ConfigError(f"{origin}: unknown limit {name!r}; the limits are {', '.join(kinds)}")
             value = tuple(value) if isinstance(value, list) else value
             value = float(value) if kinds[name] is float and type(value) is int else value
-            if type(value) is not kinds[name] or (isinstance(value, int | float) and value < 0):
+            if type(value) is not kinds[name] or (
+                isinstance(value, int | float) and not 0 <= value < math.inf
+            ):
                 raise ConfigError(f"{origin}: {name} = {value!r} should be like {kinds[name]()!r}")
             clean[name] = value
         return cls(**clean)

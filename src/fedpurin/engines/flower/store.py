@@ -8,19 +8,22 @@
 A client cannot know whether the server accepted its last upload. So it keeps both states, and the next
 reply, which says which upload it answers, picks one. The same pair makes a repeated round start from
 where it started the first time, and yield the same bytes. The earlier pair does so for a server whose newest
-checkpoint is damaged, and which repeats two.
+checkpoint is damaged, and which repeats two; and for this client, where its newest file is damaged.
+
+The metadata of both name run, client and round, and, unless an earlier version wrote them, a CRC-32 of all
+else in the file. A file that does not match it counts as not there, and the person at this site is told.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fedpurin import files
@@ -29,8 +32,15 @@ from fedpurin.errors import RunError
 State = dict[str, Tensor]
 
 
+ABOUT = {"run", "client", "round"}  # the metadata of a file without a checksum
+
+
 class LostStateError(RunError):
     """The server counts on a state that this client no longer has."""
+
+
+class _DamagedError(Exception):
+    """A file is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -50,46 +60,60 @@ class Store:
         self.state_file = self.folder / "state.safetensors"
         self.earlier_file = self.folder / "earlier.safetensors"
         self.model_file = self.folder / "model.safetensors"
+        self.damaged: list[str] = []  # what is wrong with files that were passed over
 
     def load(self) -> Iterator[Saved]:
-        """What there is, newest first; the earlier pair is read only where it is asked for."""
-        return (self._read(file) for file in (self.state_file, self.earlier_file) if file.exists())
+        """What there is and is sound, newest first; the earlier pair is read only where it is asked for."""
+        for file in (self.state_file, self.earlier_file):
+            if (pair := self._sound(file)) is not None:
+                yield pair
 
     def save(self, round_: int, before: State, after: State) -> None:
-        if self.state_file.exists() and self._round(self.state_file) < round_:
+        newest = self._sound(self.state_file)
+        outdated = False
+        if newest is not None and newest.round < round_:
             files.disk.rename(self.state_file, self.earlier_file)  # killed here, `after` is still there
+        else:  # a repeated round has another outcome where others take part in it
+            earlier = self._sound(self.earlier_file)
+            outdated = earlier is not None and earlier.round >= round_
         both = {f"{part}/{k}": v for part, s in (("before", before), ("after", after)) for k, v in s.items()}
         about = {"run": self.run, "client": str(self.client), "round": str(round_)}
-        write_tensors(self.state_file, both, about)
+        data = _serialised(both, about)
+        _write(self.state_file, _serialised(both, about | {"crc32": _checksum(data)}))
+        if outdated:
+            files.disk.remove(self.earlier_file)
+
+    def _sound(self, path: Path) -> Saved | None:
+        """The pair in this file; None where there is none, or none that can be trusted."""
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read ({error.strerror}); nothing was changed") from None
+        except _DamagedError as problem:
+            self.damaged.append(f"{path.name} is damaged ({problem})")
+            return None
 
     def _read(self, path: Path) -> Saved:
         parts: dict[str, State] = {"before": {}, "after": {}}
-        with self._opened(path) as (file, round_):
-            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
-                part, _, name = key.partition("/")
-                parts[part][name] = file.get_tensor(key)
-        return Saved(round_, parts["before"], parts["after"])
-
-    def _round(self, path: Path) -> int:
-        with self._opened(path) as (_, round_):
-            return round_
-
-    @contextlib.contextmanager
-    def _opened(self, path: Path) -> Iterator[tuple[Any, int]]:
-        """The file and the round it is of."""
+        data = files.regular(path).read_bytes()
         try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                if about.get("run") != self.run or about.get("client") != str(self.client):
-                    raise RunError(
-                        f"{path} is of client {about.get('client')} in run {about.get('run')}, "
-                        f"not {self.client} in {self.run}: each client needs a state directory of its own"
-                    )
-                yield file, int(about["round"])
-        except (SafetensorError, KeyError, ValueError) as error:
+            tensors, about = load(data), _header(data)["__metadata__"]
+            if about.keys() != ABOUT and about.get("crc32") != _checksum(data):
+                raise _DamagedError("its checksum does not fit")
+            for key, tensor in tensors.items():
+                part, _, name = key.partition("/")
+                parts[part][name] = tensor
+            pair = Saved(int(about["round"]), parts["before"], parts["after"])
+        except (SafetensorError, LookupError, ValueError, RecursionError) as error:
+            raise _DamagedError(str(error)) from None
+        if (about.get("run"), about.get("client")) != (self.run, str(self.client)):
             raise RunError(
-                f"{path} is damaged ({error}): restore a backup, or delete it to join afresh"
-            ) from None
+                f"{path} is of client {about.get('client')} in run {about.get('run')}, "
+                f"not {self.client} in {self.run}: each client needs a state directory of its own"
+            )
+        return pair
 
 
 def pick(saved: Iterable[Saved], t: int, confirmed: int | None) -> State | None:
@@ -130,8 +154,33 @@ def _candidates(pair: Saved, t: int) -> Iterator[State]:
         yield pair.before
 
 
-def write_tensors(path: Path, tensors: State, about: dict[str, str] | None = None) -> None:
-    """Atomic. Tensors may share memory, as a state and its successor do."""
-    own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+def write_tensors(path: Path, tensors: State) -> None:
+    """Atomic."""
+    _write(path, _serialised(tensors))
+
+
+def _serialised(tensors: State, about: dict[str, str] | None = None) -> bytes:
+    """Tensors may share memory, as a state and its successor do."""
+    return save({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, about)
+
+
+def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(path, save(own, about))
+    files.write_atomic(path, data)
+
+
+def _header(data: bytes) -> dict[str, dict[str, str]]:
+    """The names, types and places of the tensors in these bytes, and the metadata."""
+    return dict(json.loads(data[8 : _header_end(data)]))
+
+
+def _header_end(data: bytes) -> int:
+    return 8 + int.from_bytes(data[:8], "little")
+
+
+def _checksum(data: bytes) -> str:
+    """Of everything in a file but the checksum itself."""
+    header = _header(data)
+    header["__metadata__"].pop("crc32", None)
+    crc = zlib.crc32(json.dumps(header, sort_keys=True).encode())
+    return f"{zlib.crc32(data[_header_end(data) :], crc):08x}"
