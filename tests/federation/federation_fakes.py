@@ -95,9 +95,8 @@ class FakeGrid:
             message.metadata.__dict__["_message_id"] = name
             ids.append(name)
             client = client_of(message)
-            if message.metadata.dst_node_id != self.node(
-                client
-            ):  # the node is dead, but Flower lists it still
+            # the node is gone, or dead, though Flower may list it still
+            if client in self.absent or message.metadata.dst_node_id != self.node(client):
                 self._replies[name] = Message(Error(5, "Node Unavailable"), reply_to=message)
                 continue
             self.asked.append((message.metadata.message_type, client, message.metadata.group_id))
@@ -105,6 +104,10 @@ class FakeGrid:
             if arrived is not None:
                 self._replies[name] = arrived
         return ids
+
+    def reply_with(self, message: Message) -> None:
+        """An answer that comes late."""
+        self._replies[message.metadata.reply_to_message_id] = message
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self._replies.pop(name) for name in message_ids if name in self._replies]

@@ -409,6 +409,35 @@ def test_what_is_lost_on_the_way_is_asked_for_again_and_changes_nothing(tmp_path
     assert federation.told("failed") == []
 
 
+def test_a_node_that_takes_a_while_to_come_back_does_not_use_up_its_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes just after it was seen; until it is back Flower answers for it at once, that it is lost."""
+    monkeypatch.setattr(peers, "LOOK_SECONDS", 0.5)
+    whole = Federation(tmp_path / "whole", small(rounds=3)).run()
+    federation: Federation
+    looks: list[bool] = []  # after it has gone
+
+    def go(asked: Message, answer: Message) -> Message:
+        if is_work(asked, 1, 2) and not looks:
+            federation.grid.absent.add(1)
+            return Message(Error(5, "gone"), reply_to=asked)
+        return answer
+
+    def get_nodes() -> list[Any]:
+        looks.extend([True] * len(federation.grid.absent))
+        if len(looks) == 3:
+            federation.grid.absent.clear()
+        return FakeGrid.get_nodes(federation.grid)
+
+    federation = Federation(tmp_path / "slow", small(rounds=3), go)
+    federation.terms = replace(federation.terms, deadline=600.0, patience=600.0)
+    monkeypatch.setattr(federation.grid, "get_nodes", get_nodes)
+    assert federation.run()["digest"] == whole["digest"]
+    assert federation.told("failed") == []
+    assert len(looks) == 3
+
+
 def test_a_node_that_answers_a_later_message_is_asked_again_for_the_one_it_owes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ is over.
 A site repeats a round to the same bytes, so what is lost on the way is simply asked for again: when Flower
 reports a dead node or process, when a client comes back under another node id, and when a node answers a
 later message although it owes the answer to an earlier one (nodes work through their messages in order).
+A lost client is asked again only after it was seen to be connected since: one that is just coming back would
+otherwise use up its tries within a moment.
 """
 
 from __future__ import annotations
@@ -194,9 +196,9 @@ class Peers(Transport):
         """Send one message to each of these clients and yield one outcome for each, by the deadline."""
         waiting = [Asked(client, records.content(round=t, reply=reply(client))) for client in clients]
         here = {asked.client for asked in waiting}
-        due = list(self._send(op, t, waiting, here, self.terms.deadline))
         looked = time.monotonic()
-        end = looked + self.terms.deadline  # from when all have been asked
+        due = list(self._send(op, t, waiting, here, looked, self.terms.deadline))
+        end = time.monotonic() + self.terms.deadline  # from when all have been asked
         wait = SHORTEST_WAIT
         while waiting:
             for outcome in [*due, *self._collect(op, t, waiting)]:
@@ -208,7 +210,7 @@ class Peers(Transport):
                 break
             if now - looked >= LOOK_SECONDS:
                 here, looked = set(self.present()), now  # a client that restarted meanwhile is known again
-            due = list(self._send(op, t, waiting, here, end - now))
+            due = list(self._send(op, t, waiting, here, looked, end - now))
             if not due:
                 time.sleep(wait)
                 wait = min(1.2 * wait, LONGEST_WAIT)
@@ -216,8 +218,11 @@ class Peers(Transport):
             reason = asked.problem or f"no answer within {self.terms.deadline:g} s"
             yield records.failed(asked.client, reason)
 
-    def _send(self, op: str, t: int, waiting: list[Asked], here: set[int], ttl: float) -> Iterator[Outcome]:
-        """Everything that is due: first orders, repeated ones, and questions to nodes that are silent."""
+    def _send(
+        self, op: str, t: int, waiting: list[Asked], here: set[int], looked: float, ttl: float
+    ) -> Iterator[Outcome]:
+        """Everything that is due: first orders, repeated ones, and questions to nodes that are silent.
+        `here` is who was connected when we `looked`: of one that was lost after that it says nothing."""
         for asked in waiting:
             now = time.monotonic()
             node = self.node_of.get(asked.client)
@@ -233,7 +238,7 @@ class Peers(Transport):
             gone = asked.tries and asked.client not in here and now - asked.since > self.terms.patience
             if asked.tries >= MAX_TRIES or gone:
                 yield records.failed(asked.client, asked.problem)
-            elif asked.client in here:
+            elif asked.client in here and asked.since <= looked:
                 message = Message(asked.content, node, records.KINDS[op], ttl=ttl, group_id=str(t))
                 asked.tries += 1
                 try:
