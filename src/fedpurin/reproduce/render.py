@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedpurin.reproduce import accuracy_tables as accuracy
-from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, summary, worth
+from fedpurin.reproduce import (
+    bundled,
+    communication,
+    findings,
+    frontier,
+    inventory,
+    paper_figures,
+    summary,
+    worth,
+)
 from fedpurin.reproduce import perturbation_report as checks
 from fedpurin.reproduce.claims import claims_table
 from fedpurin.reproduce.coverage_figures import coverage_figures
@@ -37,7 +46,9 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "claims": claims_table,
     "table-kept": communication.kept_table,
     "table-traffic": frontier.traffic_table,
-    "table-bundled": frontier.bundled_table,
+    "table-bundled": bundled.bundled_table,
+    "table-bundled-switches": bundled.switches_table,
+    "table-bundled-rivals": bundled.rivals_table,
     "table-noise": inventory.noise_table,
     "table-half": checks.half_table,
     "table-floor": checks.floor_table,
