@@ -168,11 +168,17 @@ def show(table: list[Fault]) -> None:
     print(f"{struck} faults in {runs} runs: all complete in the end, and as if nothing had happened")
 
 
-def document(table: list[Fault]) -> None:
-    print("| fault | engine | injected | in runs | what happened |\n|---|---|---|---|---|")
+def markdown(table: list[Fault]) -> str:
+    """As docs/reliability.md has it; a test holds it to benchmarks/results/torture.json."""
+    lines = ["| fault | engine | injected | in runs | what happened |", "|---|---|---|---|---|"]
     for fault in table:
         seen = ", ".join(f"{what} {times}" for what, times in sorted(fault.seen.items()))
-        print(f"| {fault.name} | {fault.engine} | {fault.struck} | {fault.runs} | {seen} |")
+        lines.append(f"| {fault.name} | {fault.engine} | {fault.struck} | {fault.runs} | {seen} |")
+    return "\n".join(lines)
+
+
+def read_table(file: Path) -> list[Fault]:
+    return [Fault(**fault) for fault in json.loads(file.read_text())]
 
 
 def main() -> int:
@@ -189,7 +195,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="break nothing, print what is in this file")
     options = parser.parse_args()
     if options.table:
-        document([Fault(**fault) for fault in json.loads(options.table.read_text())])
+        print(markdown(read_table(options.table)))
         return 0
     engines = [engine for engine in options.engine.split(",") if engine]
     if unknown := set(engines) - set(ENGINES):
