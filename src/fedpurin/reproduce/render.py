@@ -7,9 +7,12 @@ from pathlib import Path
 
 from fedpurin.reproduce import accuracy_tables as accuracy
 from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, summary, worth
+from fedpurin.reproduce import findings_score as scores
 from fedpurin.reproduce import perturbation_report as checks
-from fedpurin.reproduce.claims import claims_table
-from fedpurin.reproduce.coverage_figures import coverage_figures
+from fedpurin.reproduce.claims_tables import claims_table, verdicts_table
+from fedpurin.reproduce.coverage_figures import coverage_figures, coverage_pictures
+from fedpurin.reproduce.findings_full import full_findings, longer
+from fedpurin.reproduce.headlines import headlines
 from fedpurin.reproduce.markup import MarkupTable, Paragraphs
 from fedpurin.reproduce.recipes import RECIPES, Recipe
 from fedpurin.reproduce.source import Source
@@ -35,6 +38,7 @@ OF_A_RECIPE: dict[str, Callable[[Source, Recipe], Shown]] = {
 }
 OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "claims": claims_table,
+    "claims-verdicts": verdicts_table,
     "table-kept": communication.kept_table,
     "table-traffic": frontier.traffic_table,
     "table-bundled": frontier.bundled_table,
@@ -46,9 +50,13 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "first-rounds": inventory.first_rounds,
     "findings-curves": findings.curve_findings,
     "findings-traffic": findings.traffic_findings,
+    "findings-headlines": headlines,
+    "findings-score": scores.score_findings,
     "findings-summary": summary.summary,
     "findings-seeds": summary.by_seed,
-    "findings-full": summary.full_pictures,
+    "findings-coverage": coverage_pictures,
+    "findings-full": full_findings,
+    "findings-longer": longer,
     "inventory": inventory.inventory,
 }
 

@@ -120,7 +120,7 @@ def best_window(record: Record, moment: str, length: int = LAST) -> slice:
     curve = record.curve(moment)
     length = min(length, len(curve))
     means = np.convolve(np.nan_to_num(curve), np.ones(length) / length, mode="valid")
-    start = int(means.argmax())
+    start = int(means.round(9).argmax())  # of windows that are equal the first, whatever the rounding
     return slice(start, start + length)
 
 
