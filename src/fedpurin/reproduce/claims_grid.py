@@ -55,6 +55,17 @@ class Grid:
         """The paper's figure: mean over seeds of the best round."""
         return float(np.mean([r.best() for r in self.records(row, column)]))
 
+    def shared(self, *rows: str) -> Grid:
+        """The same over the seeds that all of these rows (none named: all) have: others are other clients."""
+        looked_up = {}
+        for column in self.columns:
+            found = [self.records(row, column) for row in rows or self.rows]
+            seeds = [{record.config.run.seed for record in records} for records in found]
+            both = set.intersection(*seeds)
+            for row, records in zip(rows or self.rows, found, strict=True):
+                looked_up[row, column] = [r for r in records if r.config.run.seed in both]
+        return replace(self, looked_up=looked_up)
+
     @property
     def needs(self) -> str:
         """ "" when everything is there."""
@@ -75,7 +86,7 @@ def grid(source: Source, recipe: str, rows: Sequence[str], request: Request = PA
 def hint(paper: Grid, text: Callable[[Grid, Column], str]) -> tuple[str, str]:
     """What is there already, from the first scale that has all of these rows; and that scale."""
     for words, request in HINTS.items():
-        here = grid(paper.source, paper.recipe.name, paper.rows, request)
+        here = grid(paper.source, paper.recipe.name, paper.rows, request).shared()
         if here.full:
             seeds = seed_numbers(r.config.run.seed for c in here.full for r in here.records(here.rows[0], c))
             return here.say(text), f"{words}, {seeds}"

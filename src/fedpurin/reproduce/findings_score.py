@@ -53,7 +53,10 @@ def score_findings(source: Source) -> Paragraphs:
     def say(name: str, records: list[Record], base: list[Record]) -> str:
         gaps = [(words, paired(records, base, moment)) for moment, words in MOMENTS.items()]
         told = ", ".join(f"{gap.verdict_here} {words}" for words, gap in gaps if gap)
-        down = 100 * mean_mib(records, "down") / mean_mib(base, "down")
+        mine, theirs = ([pair[i] for pair in partners(records, base)] for i in (0, 1))
+        if not mine:
+            return ""
+        down = 100 * mean_mib(mine, "down") / mean_mib(theirs, "down")
         return f"{name} {told}, with {down:.0f} % of its download{_halves(records, base)}"
 
     lines = []
@@ -83,8 +86,11 @@ def score_verdicts(source: Source) -> str:
     def say(name: str, records: list[Record], base: list[Record]) -> str:
         if name != "magnitude":
             return ""
-        gaps = {words: paired(records, base, moment) for moment, words in list(MOMENTS.items())[:2]}
-        return " and ".join(f"{gap.verdict_here} {words}" for words, gap in gaps.items() if gap)
+        gaps = [paired(records, base, moment) for moment in ("upload", "trained")]
+        sent, trained = (gap.verdict_here if gap else "" for gap in gaps)
+        if sent == trained:
+            return sent and f"{sent}, as uploaded and after training"
+        return f"{sent} as uploaded, {trained} after training"
 
     told = {where: _others(source, where, say) for where in SETTINGS}
     said = "; ".join(f"{text} ({where}, {_seeds(source, where)})" for where, text in told.items() if text)
