@@ -44,9 +44,9 @@ def test_each_rival_stands_under_its_verdict_with_its_splits(
     store.append("runs", make_line(config("fedavg"), 0.6))
     store.append("runs", make_line(config("fedcac"), 0.75))
     text = said(reproduce, "**Accuracy.**")
-    assert "is above FedAvg (+10.00 [+10.00, +10.00], one split);" in text
+    assert "FedPURIN is above FedAvg (+10.0, one split);" in text
     assert "; not distinguishable from FedBN (-0.50 [-2.00, +1.00], above on 1 of 2 splits);" in text
-    assert "; below FedCAC (-5.00 [-5.00, -5.00], one split) (" in text
+    assert "; below FedCAC (-5.0, one split)." in text
     assert "Size of noise: not measured yet." in text
 
 

@@ -25,6 +25,7 @@ RIVALS = ("fedavg", "fedcac", "fedbn", "fedbn-int8", "fedbn-silent")
 CHEAP, BY_RUN = "less beside", "less for the whole run only beside"
 BY_LEVEL, DEARER = "less to the level only beside", "more beside"
 CHEAPER = (CHEAP, BY_RUN, BY_LEVEL, DEARER)
+CLEAR = ("better", "worse")
 ORDER = {"better": "above", "not distinguishable": "not distinguishable from", "worse": "below"}
 
 
@@ -36,8 +37,7 @@ def headlines(source: Source) -> Paragraphs:
         "Worth its bytes?": _worth(source),
         "Groups": without_groups(source),
         "The score": score_verdicts(source),
-        "Claims": f"{verdict_counts(source)}; the paper's main table alone is 189 runs of 200 or 300 rounds, "
-        "of which two cores make a few in a day.",
+        "Claims": f"{verdict_counts(source)}; the paper's main table alone is 189 runs of 200 or 300 rounds.",
     }
     titles = {name: name if name.endswith("?") else f"{name}." for name in said}
     return Paragraphs([f"- **{titles[name]}** {text}" for name, text in said.items() if text])
@@ -71,18 +71,19 @@ def _accuracy(source: Source) -> str:
     said = "; ".join(f"{words} {', '.join(told[v])}" for v, words in ORDER.items() if told[v])
     if not said:
         return ""
-    where = "CIFAR-10, α = 0.5, last ten of 60 rounds, after training, in points"
+    where = "CIFAR-10, α = 0.5, last ten of 60 rounds, after training"
     twins = [twin for record in ours for twin in noise(record, source.store.records())]
-    again = "; ".join(f"another {what} alone changes it by {gap.text()}" for what, gap in twins)
-    return f"FedPURIN is {said} ({where}). Size of noise: {again or 'not measured yet'}."
+    again = "; ".join(f"another {what} alone, {gap.text()}" for what, gap in twins)
+    return f"{where}, in points: FedPURIN is {said}. Size of noise: {again or 'not measured yet'}."
 
 
 def _beside(gap: Difference, ours: Sequence[Record], theirs: Sequence[Record]) -> str:
-    pairs = partners(ours, theirs)
+    """The interval where the difference is not clear without it."""
+    pairs, points = partners(ours, theirs), gap.text() if gap.verdict not in CLEAR else f"{gap.mean:+.1f}"
     if len(pairs) == 1:
-        return f"{gap.text()}, one split"
+        return f"{points}, one split"
     above = sum((one.mean > 0) for a, b in pairs if (one := paired([a], [b], "trained")))
-    return f"{gap.text()}, above on {above} of {len(pairs)} splits"
+    return f"{points}, above on {above} of {len(pairs)} splits"
 
 
 def _speed(source: Source) -> str:
@@ -110,10 +111,7 @@ def _worth(source: Source) -> str:
     if not told:
         return ""
     said = "; ".join(f"{words} {', '.join(told[words])}" for words in CHEAPER if words in told)
-    return (
-        f"FedPURIN's traffic in percent of another's, whole run / to {LEVEL} % after training, is {said}. "
-        "What is cheaper still: [accuracy for bytes](frontier.md)."
-    )
+    return f"FedPURIN's traffic in percent of another's, whole run / to {LEVEL} % after training, is {said}."
 
 
 def _dearer(whole: float, level: float | None) -> str:
