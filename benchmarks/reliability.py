@@ -4,6 +4,7 @@
     python -m benchmarks.reliability peers          # two small federations, a minute
     python -m benchmarks.reliability liars          # 35 runs of 15 rounds, half a minute each
     python -m benchmarks.reliability figures        # draws them again from benchmarks/results
+    python -m benchmarks.reliability tables         # prints them from there
 
 A run that the results already hold is not repeated; --anew forgets them first.
 """
@@ -160,25 +161,6 @@ def liars(method: str, seed: int, guard: str, attack: str, bad: int) -> dict[str
     }
 
 
-def document(found: dict[str, Any], seed: int) -> None:
-    """The table of docs/reliability.md: the last five rounds after training, or when nobody was left."""
-    said = [attack + f" {bad}" if bad else attack for attack, bad in LIES]
-    print(f"|  | {' | '.join(said)} |\n|---|{'---|' * len(said)}")
-    for method, guards in LIED_TO.items():
-        for guard in guards:
-            runs = [found.get(f"{method} {attack} {bad} {guard} s{seed}") for attack, bad in LIES]
-            last = Config.preset("quickstart").run.rounds
-            cells = [
-                "-"
-                if run is None
-                else f"ended in round {len(run['trained']) + 1}"
-                if len(run["trained"]) < last
-                else f"{100 * mean(run['trained'][-5:]):.1f}"
-                for run in runs
-            ]
-            print(f"| {method}, {guard} | {' | '.join(cells)} |")
-
-
 def cases(
     what: str, seeds: list[int], methods: Sequence[str] = METHODS
 ) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -234,13 +216,18 @@ def figures(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("dropouts", "peers", "liars", "figures"))
+    parser.add_argument("what", choices=("dropouts", "peers", "liars", "figures", "tables"))
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--methods", default=",".join(METHODS), help="whose dropouts; the figure shows all")
     parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
     if options.what == "figures":
         figures(RESULTS.parents[1] / "docs" / "figures")
+        return
+    if options.what == "tables":
+        from benchmarks.reliability_tables import tables
+
+        print("\n\n".join(tables().values()))
         return
     file = RESULTS / f"{options.what}.json"
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() and not options.anew else {}
@@ -251,9 +238,6 @@ def main() -> None:
             done[name] = make(*arguments)
             file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
         print(name, {k: v for k, v in done[name].items() if not isinstance(v, list)}, flush=True)
-    if options.what == "liars":
-        for seed in options.seeds.split(","):
-            document(done, int(seed))
 
 
 if __name__ == "__main__":

@@ -53,3 +53,11 @@ def test_the_benchmark_of_convolutions_leaves_ours_in_place(tmp_path: Path) -> N
     words = ["--repeats", "1", "--steps", "1", "--batch", "8", "--json"]
     run(["-m", "benchmarks.convolutions", *words, str(file)])
     assert [row["model"] for row in json.loads(file.read_text())["rows"]] == ["resnet8", "resnet10"]
+
+
+@pytest.mark.parametrize("name", ["dropouts", "peers", "liars"])
+def test_the_page_about_reliability_says_what_was_measured(name: str) -> None:
+    from benchmarks.reliability_tables import tables
+
+    page = (REPO / "docs/reliability.md").read_text()
+    assert tables()[name] in page, f"put it there: python -m benchmarks.reliability tables\n{tables()[name]}"

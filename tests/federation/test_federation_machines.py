@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -253,7 +254,9 @@ def test_every_process_is_killed_in_turn_and_the_models_are_those_of_an_undistur
     def next_round() -> None:
         nonlocal t
         t += 1
-        wait_for(lambda: f"round {t}: 2 uploads" in place.said("server"), 900, lambda: place.said("server"))
+        uploads = re.compile(rf"round {t}: (\d+) uploads")
+        wait_for(lambda: bool(uploads.search(place.said("server"))), 900, lambda: place.said("server"))
+        assert set(uploads.findall(place.said("server"))) == {str(SITES)}, place.said("server")
 
     for at_server, at_site in VICTIMS:
         next_round()

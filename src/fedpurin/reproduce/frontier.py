@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fedpurin.config import Config
-from fedpurin.methods import METHODS
 from fedpurin.report.style import MOMENT_LABELS, matplotlib_style
 from fedpurin.reproduce.markup import Item, MarkupTable
 from fedpurin.reproduce.paper_figures import (
@@ -29,12 +28,11 @@ from fedpurin.reproduce.scales import own, paper_config
 from fedpurin.reproduce.source import Source, column_label, spread
 from fedpurin.reproduce.stats import LAST, seeds_together
 from fedpurin.runs.run import Floats
-from fedpurin.runs.same_setting import describe_setting, differences, labels, method_label
+from fedpurin.runs.same_setting import differences, labels
 from fedpurin.runs.traffic import running_mean, traffic_to
 
 LEVELS = (60.0, 65.0, 69.0)
 SHORTEST = 10  # rounds; a run of three rounds was made to count bytes
-BUNDLED_LAST = 3  # rounds whose mean table-bundled shows
 
 
 def mib_until(record: Record, moment: str) -> Floats:
@@ -59,7 +57,7 @@ def mib_in_all(records: list[Record]) -> float:
     return float(np.mean([mib_until(record, "merged")[-1] for record in records]))
 
 
-def _apart(record: Record, base: Config, free: tuple[str, ...] = ()) -> list[str]:
+def apart(record: Record, base: Config, free: tuple[str, ...] = ()) -> list[str]:
     """In what a run differs from this one, but for method, wire and what is free."""
     found = differences([record.config.as_dict(), base.as_dict()])
     return [name for name in found if not name.startswith(("method.", "wire.", *free))]
@@ -86,7 +84,7 @@ def groups(source: Source) -> list[tuple[str, list[Record]]]:
             and (not request.seeds or c.run.seed in request.seeds)
             and (not request.rounds or c.run.rounds == request.rounds)
             and _as_set(c, request.changes)
-            and not _apart(record, paper_config(c.data.dataset, c.run.method), ("data.alpha", "run.rounds"))
+            and not apart(record, paper_config(c.data.dataset, c.run.method), ("data.alpha", "run.rounds"))
         )
 
     settings = [finished_first(records) for records in seeds_together(filter(chosen, source.store.records()))]
@@ -164,56 +162,3 @@ def draw_lines(axis: Any, label: str, records: list[Record], look: tuple[str, An
         x, y = mib_until(record, "trained"), 100 * running_mean(record.curve("trained"))
         own = {"label": label} if record is main else {"linewidth": 0.7, "alpha": 0.6, "zorder": 1}
         axis.plot(x[1:], y[1:], color=color, linestyle=dash, **own)
-
-
-# Bundled data
-
-
-def quickstart(method: str) -> Config:
-    return Config.preset("quickstart").updated({"run": {"method": method}})
-
-
-def bundled_table(source: Source) -> MarkupTable:
-    """Every setting of the store on the quickstart's data and training, a column per seed."""
-    seeds, last = source.request.pick_seeds(), slice(-BUNDLED_LAST, None)
-    body: list[list[Item]] = []
-    for name, records in _bundled(source):
-        by_seed = {record.config.run.seed: record for record in records}
-        here = [by_seed[seed] for seed in seeds if seed in by_seed]
-        if not here:
-            continue
-        cells = [f"{by_seed[seed].mean('trained', last):.1f}" if seed in by_seed else "-" for seed in seeds]
-        for moment in ("trained", "merged"):
-            mean = np.mean([record.mean(moment, last) for record in here])
-            cells.append(f"{mean:.1f}" if len(here) == len(seeds) else "-")
-        body.append([name, *cells, f"{mib_in_all(here):.3f}"])
-    header = ["", *(f"seed {seed}" for seed in seeds), "mean", "mean after merging", "MiB"]
-    c = quickstart("fedavg")
-    notes = [
-        f"Bundled data, α = {c.data.alpha:g}, {c.run.clients} clients x {c.data.train_samples} samples, "
-        f"{c.run.rounds} rounds. Accuracy after training in percent, mean of the last three rounds; MiB per "
-        "client for the whole run, both ways as sent. Means over seeds where all of them were run."
-    ]
-    return MarkupTable("Bundled data.", header, body, notes)
-
-
-def _bundled(source: Source) -> list[tuple[str, list[Record]]]:
-    """Settings that differ from the preset in method and values on the wire alone, each with its seeds."""
-    wanted, order = source.request.methods, list(METHODS)
-
-    def chosen(record: Record) -> bool:
-        method = record.config.run.method
-        return record.complete and method in (wanted or [method]) and not _apart(record, quickstart(method))
-
-    def name(record: Record) -> str:
-        table, method = record.config.as_dict(), record.config.run.method
-        apart = differences([table, quickstart(method).as_dict()])
-        return method_label(method) + describe_setting(table, apart, most=None)
-
-    def place(line: tuple[str, list[Record]]) -> tuple[int, int, str]:
-        """By method, its usual setting first."""
-        label, method = line[0], line[1][0].config.run.method
-        return order.index(method) if method in order else len(order), label.count("("), label
-
-    settings = seeds_together(filter(chosen, source.store.records()))
-    return sorted(((name(records[0]), records) for records in settings), key=place)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedpurin.reproduce import accuracy_tables as accuracy
-from fedpurin.reproduce import communication, findings, frontier, inventory, paper_figures, summary, worth
+from fedpurin.reproduce import (
+    bundled,
+    communication,
+    findings,
+    frontier,
+    inventory,
+    paper_figures,
+    summary,
+    worth,
+)
 from fedpurin.reproduce import findings_score as scores
 from fedpurin.reproduce import perturbation_report as checks
 from fedpurin.reproduce.claims_tables import claims_table, verdicts_table
@@ -41,7 +50,9 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "claims-verdicts": verdicts_table,
     "table-kept": communication.kept_table,
     "table-traffic": frontier.traffic_table,
-    "table-bundled": frontier.bundled_table,
+    "table-bundled": bundled.bundled_table,
+    "table-bundled-switches": bundled.switches_table,
+    "table-bundled-rivals": bundled.rivals_table,
     "table-noise": inventory.noise_table,
     "table-half": checks.half_table,
     "table-floor": checks.floor_table,
