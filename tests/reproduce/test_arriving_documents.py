@@ -39,8 +39,8 @@ def blocks(file: Path, experiments: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The blocks of the page, with every cell of the queue run to its end, and counts with delta scores."""
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The experiments with every cell of the queue run to its end, and counts with delta scores."""
     folder = tmp_path_factory.mktemp("arrived") / "experiments"
     shutil.copytree(EXPERIMENTS, folder, ignore=shutil.ignore_patterns("*.lock"))
     store = ResultStore(folder / "results")
@@ -52,7 +52,13 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     counted["config"]["method"]["score"] = "delta"
     counted["key"] = cell_key(counted["config"])
     store.append("coverage", counted)
-    return blocks(CHECKOUT / "docs" / "reproduction.md", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(filled: Path) -> dict[str, str]:
+    """The blocks of docs/reproduction.md."""
+    return blocks(CHECKOUT / "docs" / "reproduction.md", filled)
 
 
 def bullet(text: str, words: str) -> str:
@@ -110,3 +116,13 @@ def test_claims_show_what_arrives_and_stay_undecided(said: dict[str, str]) -> No
     assert "T = 60" in row(claims, "Uplink / downlink reduced by at least")
     undecided = [line for line in claims.splitlines() if "**undecided**" in line]
     assert len(undecided) == 14  # a run here and there decides none of them
+
+
+def test_the_other_documents_of_the_queue_follow_as_well(filled: Path) -> None:
+    """README's sentences; and none of the blocks fails."""
+    files = [file for file in Queue.load(EXPERIMENTS).files if file.name != "reproduction.md"]
+    told = {file.name: blocks(file, filled) for file in files}
+    assert all(body for page in told.values() for body in page.values())
+    summary = told["README.md"]["findings-summary"]
+    assert "FedPURIN − FedCAC**, points up to round 60, 3 seeds" in summary
+    assert "FedPer 70.00 (66.75; seed 1)" in summary  # 66.75: the paper's
