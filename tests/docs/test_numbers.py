@@ -12,7 +12,7 @@ from blocks import CHECKOUT, GENERATED
 
 # Speed, memory and faults: from the benchmarks that these pages name, not from runs of the store.
 MEASURED = {"docs/scaling.md", "docs/reliability.md", "docs/federation.md"}
-NOT_YET = {"docs/reproduction.md"}
+
 # Page, phrase and why it is no result.
 ALLOWED = {
     "README.md": {"Python 3.11": "a version", "Version 0.2": "a version", "Apache-2.0": "a licence"},
@@ -26,6 +26,20 @@ ALLOWED = {
         "section 4.2": "of the paper",
         "53.3 %": "printed in the paper",
     },
+    "docs/reproduction.md": {
+        "α = 0.1": "a setting",
+        "α = 0.5": "a setting",
+        "of 95 %": "the intervals' level",
+        "a 95 % bootstrap": "the same",
+        "within 0.05 points": "the bar of a verdict",
+        "60, 65 and 69 %": "levels that were set before the runs",
+        "0.1 with momentum of 0.9": "the paper's settings",
+        "the 1 % step": "how far the check goes",
+        "53.3 % less uplink": "printed in the paper",
+        "section 4.1": "of the paper",
+        "section 4.2": "of the paper",
+        "follow 4.2": "the same",
+    },
     "docs/report.md": {"60, 65, 69 %": "levels that the report looks for", "and 69 %": "the same"},
     "docs/run-directory.md": {"version 0.1": "a version"},
 }
@@ -35,7 +49,6 @@ RESULT = re.compile(r"\d+\.\d+(?: ?(?:%|points?\b|[KMG]iB))?|\d+ ?(?:%|points?\b
 PAGES = sorted(
     {str(file.relative_to(CHECKOUT)) for file in [CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")]}
     - MEASURED
-    - NOT_YET
 )
 
 

@@ -93,6 +93,22 @@ def test_the_best_window_is_each_runs_own() -> None:
     assert last.mean == pytest.approx(80 - (2 * 90 + 8 * 50) / 10)
 
 
+def test_best_windows_lie_in_the_rounds_that_both_have() -> None:
+    """A run of sixty rounds has more windows to choose from than one that is at round 20."""
+    mine, unfinished = make_line(config(rounds=60), 0.5), make_line(config("fedbn", rounds=60), 0.5, done=20)
+    mine["clients"]["trained"][40:50] = [[9000] * 20] * 10
+    gap = paired_best([Record(mine)], [Record(unfinished)], "trained")
+    assert gap is not None
+    assert (gap.mean, gap.rounds) == (0, 20)
+
+
+def test_equal_windows_give_the_first() -> None:
+    """Ten values over and over: added up from another start they differ in the last bit."""
+    line = make_line(config(rounds=40), 0.7)
+    line["clients"]["trained"] = [[7000 + 37 * (t * 7 % 10)] * 20 for t in range(40)]
+    assert best_window(Record(line), "trained") == slice(0, 10)
+
+
 def test_a_window_is_no_longer_than_the_run() -> None:
     assert best_window(Record(make_line(config(rounds=4))), "trained") == slice(0, 4)
 

@@ -96,7 +96,7 @@ def test_groups_are_said_when_they_are_run_to_the_end(store: ResultStore, reprod
 
 
 def test_the_full_length_is_said_beside_the_paper_and_shown(store: ResultStore, reproduce: Reproduce) -> None:
-    assert "- nothing to draw yet" in reproduce("findings-full")[1]
+    assert "- nothing measured yet" in reproduce("findings-full")[1]
     full = Request(scale="paper").config("cifar-10", 0.1, 1, "fedpurin")
     store.append("runs", make_line(full, 0.86, done=120))
     assert "(120 rounds so far)" in line_of(reproduce("findings-summary")[1], "The paper's full length")

@@ -14,9 +14,14 @@ class Claim:
     figure: str = NOTHING
     scale: str = "-"
     holds: bool = False
+    brief: str = ""  # the figure in a few words
 
     @property
     def conclusion(self) -> str:
+        return f"**undecided**: needs {self.needs}" if self.needs else self.verdict
+
+    @property
+    def verdict(self) -> str:
         if self.needs:
-            return f"**undecided**: needs {self.needs}"
+            return "undecided"
         return "**holds**" if self.holds else "**fails**"

@@ -6,33 +6,24 @@ there already is shown as a hint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import replace
 
 from fedpurin.reproduce.claim import NOTHING, Claim
+from fedpurin.reproduce.claims_grid import MINI, PAPER, SIXTY, Grid, grid, hint
 from fedpurin.reproduce.claims_masks import mask_claims
-from fedpurin.reproduce.communication import saving
-from fedpurin.reproduce.markup import Item, MarkupTable
-from fedpurin.reproduce.recipes import PAPER_METHODS, RECIPES, Column, Recipe
+from fedpurin.reproduce.communication import saved_of_used, saving
+from fedpurin.reproduce.recipes import PAPER_METHODS, RECIPES, Column
 from fedpurin.reproduce.result_store import Record, finished_first
 from fedpurin.reproduce.scales import PAPER_SETS, Request, trains_as_published
-from fedpurin.reproduce.source import Source, column_label, dataset_label, seed_numbers
+from fedpurin.reproduce.source import Source, column_label, dataset_label
 from fedpurin.reproduce.stats import Difference, paired
 
 SMALL_CHANGE = 1.0  # percentage points: "changes little"
-PAPER, MINI = Request(scale="paper"), Request(scale="mini")
-SIXTY = Request(scale="paper", rounds=60)
-HINTS = {
-    "the paper's length": PAPER,
-    "T = 60": SIXTY,
-    "short runs": Request(scale="quick"),
-    "mini scale": MINI,
-}
 
 
-def claims_table(source: Source) -> MarkupTable:
+def all_claims(source: Source) -> list[Claim]:
+    """Those that are decided first."""
     claims = [
         _saving(source, "at least", "resnet8", ("fashion-mnist", "cifar-10"), 0.5),
         _saving(source, "up to", "resnet10", ("cifar-100",), 170 / 300),
@@ -46,77 +37,7 @@ def claims_table(source: Source) -> MarkupTable:
         _rises_with_tau(source),
         *mask_claims(source),
     ]
-    claims.sort(key=lambda claim: bool(claim.needs))  # those that are decided first
-    rows: list[list[Item]] = [[c.text, c.conclusion, c.figure, c.scale] for c in claims]
-    decided_ones = [c.holds for c in claims if not c.needs]
-    notes = [
-        f"{len(claims)} claims: {sum(decided_ones)} hold, {len(decided_ones) - sum(decided_ones)} fail, "
-        f"{len(claims) - len(decided_ones)} are undecided: the store lacks what they need, and what is there "
-        "is a hint. Differences are in percentage points as uploaded, with intervals of 95 %. A verdict "
-        "about masks or about cost speaks for the setting in its last column."
-    ]
-    return MarkupTable(
-        "Claims of the paper.", ["claim", "verdict", "here so far", "measured at"], rows, notes
-    )
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The finished cells of some rows of a recipe at one request, and how many of them are missing."""
-
-    source: Source
-    recipe: Recipe
-    rows: tuple[str, ...]
-    looked_up: dict[tuple[str, Column], list[Record]] = field(default_factory=dict)
-
-    @property
-    def columns(self) -> list[Column]:
-        return self.recipe.columns(self.source.request)
-
-    @property
-    def full(self) -> list[Column]:
-        """Those with something in each of the rows."""
-        return [c for c in self.columns if all(self.records(row, c) for row in self.rows)]
-
-    def records(self, row: str, column: Column) -> list[Record]:
-        if (row, column) not in self.looked_up:
-            records = self.source.records(self.recipe, self.recipe.row(row), column)
-            self.looked_up[row, column] = [r for r in records if r.complete]
-        return self.looked_up[row, column]
-
-    def length(self, column: Column) -> int:
-        """Rounds of its runs."""
-        return self.recipe.config(self.source.request, self.recipe.rows[0], column, 1).run.rounds
-
-    def best(self, row: str, column: Column) -> float:
-        """The paper's figure: mean over seeds of the best round."""
-        return float(np.mean([r.best() for r in self.records(row, column)]))
-
-    @property
-    def needs(self) -> str:
-        """ "" when everything is there."""
-        seeds = len(self.recipe.seeds_of(self.source.request))
-        wanted = seeds * len(self.rows) * len(self.columns)
-        have = sum(len(self.records(row, column)) for row in self.rows for column in self.columns)
-        return f"{wanted - have} of {wanted} runs of the paper's length" if have < wanted else ""
-
-    def say(self, text: Callable[[Grid, Column], str]) -> str:
-        """Column by column, of those that are full."""
-        return "; ".join(f"{column_label(c)}: {text(self, c)}" for c in self.full)
-
-
-def grid(source: Source, recipe: str, rows: Sequence[str], request: Request = PAPER) -> Grid:
-    return Grid(replace(source, request=request), RECIPES[recipe], tuple(rows))
-
-
-def hint(paper: Grid, text: Callable[[Grid, Column], str]) -> tuple[str, str]:
-    """What is there already, from the first scale that has all of these rows; and that scale."""
-    for words, request in HINTS.items():
-        here = grid(paper.source, paper.recipe.name, paper.rows, request)
-        if here.full:
-            seeds = seed_numbers(r.config.run.seed for c in here.full for r in here.records(here.rows[0], c))
-            return here.say(text), f"{words}, {seeds}"
-    return NOTHING, "-"
+    return sorted(claims, key=lambda claim: bool(claim.needs))
 
 
 def decided(text: str, figure: str, holds: bool) -> Claim:
@@ -134,7 +55,7 @@ def _saving(source: Source, words: str, model: str, datasets: tuple[str, ...], s
         grid(source, "table-communication", ("fedpurin",), replace(request, datasets=datasets))
         for request in (PAPER, SIXTY, Request(scale="quick"))
     ]
-    figures, scales, reached = [], [], []
+    figures, scales, briefs, reached = [], [], [], []
     for column in grids[0].columns:
         ours, dense = ([r for g in grids for r in g.records(row, column)] for row in ("fedpurin", "fedavg"))
         if ours and dense:
@@ -142,10 +63,15 @@ def _saving(source: Source, words: str, model: str, datasets: tuple[str, ...], s
             saved = saving(longest, dense, share)
             figures.append(f"{dataset_label(column[0])}: {saved[0]:.1f} / {saved[1]:.1f} %")
             scales.append(f"T = {longest[0].done}, {_seeds(len(longest))}")
+            briefs.append(f"{figures[-1]} (T = {longest[0].done})")
+            if column[0] == "cifar-100":
+                briefs.append(
+                    f"beside a FedAvg without never-used weights {saved_of_used(longest, dense):.0f} % up"
+                )
             reached.append(saved[0] >= up - 0.05 and saved[1] >= down - 0.05)
     needs = grids[0].needs or ("" if len(figures) == len(datasets) else "a run of FedAvg")
     figure, scale = "; ".join(figures) or NOTHING, "; ".join(dict.fromkeys(scales)) or "-"
-    return Claim(text, needs, figure, scale, all(reached))
+    return Claim(text, needs, figure, scale, all(reached), "; ".join(briefs))
 
 
 def _seeds(number: int) -> str:
@@ -159,7 +85,8 @@ def _wins(source: Source, rival: str, claimed: int) -> Claim:
     paper = grid(source, "table-accuracy", ("fedpurin", rival))
     text = f"FedPURIN above {paper.recipe.row(rival).label} in {claimed} of 9 settings"
     if paper.needs:
-        return Claim(text, paper.needs, *_longest(source, "fedpurin", rival))
+        figure, scale = _longest(source, "fedpurin", rival)
+        return Claim(text, paper.needs, figure, scale, brief=figure.partition("; ")[0])
     wins = sum(paper.best("fedpurin", c) > paper.best(rival, c) for c in paper.columns)
     return decided(text, f"{wins} of {len(paper.columns)}", wins >= claimed)
 
@@ -204,23 +131,35 @@ def _beats_separate(source: Source) -> Claim:
     paper = grid(source, "table-accuracy", PAPER_METHODS)
 
     def beaten(here: Grid, *columns: Column) -> tuple[int, int]:
-        pairs = [(row, c) for row in others for c in columns if here.records(row, c)]
-        return sum(here.best(row, c) > here.best("separate", c) for row, c in pairs), len(pairs)
+        above = []
+        for row in others:
+            both = here.shared(row, "separate")
+            above += [both.best(row, c) > both.best("separate", c) for c in columns if both.records(row, c)]
+        return sum(above), len(above)
 
     if not paper.needs:
         above, pairs = beaten(paper, *paper.columns)
         return decided(text, f"{above} of {pairs}", above == pairs)
-    found = []
+    found: dict[Column, tuple[int, str]] = {}
     for request in (PAPER, SIXTY, MINI):
         here = grid(source, "table-accuracy", ("separate",), request)
         for column in here.full:
-            methods = [row for row in others if here.records(row, column)]
             above, pairs = beaten(here, column)
-            gaps = [paired(here.records(row, column), here.records("separate", column)) for row in methods]
+            gaps = [paired(here.records(row, column), here.records("separate", column)) for row in others]
             ends = sum(gap is not None and gap.mean > 0 for gap in gaps)
             where = f"{column_label(column)}, T = {here.length(column)}"
-            found.append(f"{where}: best round {above} of {pairs}, last ten rounds {ends} of {pairs}")
-    return Claim(text, paper.needs, "; ".join(found) or NOTHING, "fewer rounds or seeds" if found else "-")
+            said = f"{where}: best round {above} of {pairs}, last ten rounds {ends} of {pairs}"
+            if pairs and column not in found:  # the longest; a long run's first rounds are no other run
+                found[column] = pairs, said
+    most = max(found, key=lambda column: (column[0] in PAPER_SETS, found[column][0]), default=None)
+    figure = "; ".join(said for _, said in found.values()) or NOTHING
+    return Claim(
+        text,
+        paper.needs,
+        figure,
+        "fewer rounds or seeds" if found else "-",
+        brief=found[most][1] if most else "",
+    )
 
 
 def _more_with_alpha(source: Source) -> Claim:
@@ -271,6 +210,13 @@ def _terms(
     return Claim(text, needs, figure, "the paper's scale", bool(verdict))
 
 
+NORM_READINGS = {"whole": "without minus sent whole", "selected": "without minus selected"}
+
+
+def _gap_of(row: str) -> Callable[[Grid, Column], str]:
+    return lambda here, column: f"{here.best('no', column) - here.best(row, column):+.2f}"
+
+
 def _norm_gap(source: Source) -> Claim:
     text = "Batch norm is better kept at home, by a gap that grows with α"
     paper = grid(source, "figure-bn", ("no", "whole", "selected"))
@@ -281,8 +227,11 @@ def _norm_gap(source: Source) -> Claim:
     def said(here: Grid, c: Column) -> str:
         return f"{gap(here, 'whole', c):+.2f} (sent whole), {gap(here, 'selected', c):+.2f} (selected)"
 
-    if paper.needs:
-        return Claim(text, paper.needs, *hint(paper, said))
+    if paper.needs:  # the two readings of "with BN" may be there at other scales
+        hints = {row: hint(grid(source, "figure-bn", ("no", row)), _gap_of(row)) for row in NORM_READINGS}
+        figures = "; ".join(f"{NORM_READINGS[row]}: {figure}" for row, (figure, _) in hints.items())
+        scales = "; ".join(dict.fromkeys(scale for _, scale in hints.values()))
+        return Claim(text, paper.needs, figures, scales)
     gaps = [[gap(paper, row, c) for c in paper.columns] for row in ("whole", "selected")]
     return decided(text, paper.say(said), any(values[0] > 0 and values == sorted(values) for values in gaps))
 

@@ -75,6 +75,10 @@ def _needs(lines: Sequence[dict[str, Any]]) -> str:
     return missing(seeds, min(line["rounds"] for line in lines), "counts over")
 
 
+def _told(lines: Sequence[dict[str, Any]]) -> str:
+    return seed_numbers(line["config"]["run"]["seed"] for line in lines)
+
+
 def _counted(line: dict[str, Any]) -> str:
     record = Record(line)
     return f"{dataset_label(record.column[0])}, {record.config.model.name}, {_where(line)}"
@@ -96,7 +100,8 @@ def nothing_unselected(source: Source) -> Claim:
         f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds "
         f"(independent coins: {chance:.2f} %)" + _elsewhere(source, _never)
     )
-    return Claim(text, _needs(lines), figure, _counted(lines[0]), never == 0)
+    brief = f"{never:.2f} % of a client's parameters never critical in {lines[0]['rounds']} rounds"
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), never == 0, f"{brief} ({_told(lines)})")
 
 
 def _never(line: dict[str, Any]) -> str:
@@ -115,11 +120,10 @@ def layers_agree(source: Source) -> Claim:
         pair = _agreement(line)
         return f"{pair[0] ** 2:.2f}, {pair[1] ** 2:.2f}" if pair else "-"
 
-    figure = (
-        f"shared variance of counts (bar: {SHARED:g}), convolutions {body**2:.2f}, classifier {head**2:.2f}"
-        + _elsewhere(source, said)
-    )
-    return Claim(text, _needs(lines), figure, _counted(lines[0]), bool(body**2 > SHARED > head**2))
+    judged = f"shared variance of counts (bar: {SHARED:g}), "
+    judged += f"convolutions {body**2:.2f}, classifier {head**2:.2f}"
+    figure, holds = judged + _elsewhere(source, said), bool(body**2 > SHARED > head**2)
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), holds, f"{judged} ({_told(lines)})")
 
 
 def _agreement(line: dict[str, Any]) -> tuple[float, float] | None:
@@ -152,12 +156,18 @@ def uniform_ends(source: Source) -> Claim:
     ends, middle = [third[names[0]], third[names[-1]]], [third[name] for name in names[1:-1]]
     shown = [f"{name.removesuffix('.weight')} {100 * value:.0f} %" for name, value in third.items()]
     low, high = UNIFORM
+
+    def others(line: dict[str, Any]) -> str:
+        return ", ".join(f"{100 * _middle_third(line, name):.0f}" for name in names) + " %"
+
     figure = (
         f"critical in a third to two thirds of the rounds (bars: uniform {100 * low:.0f} to {100 * high:.0f} "
-        f"%, peaked over {100 * PEAKED:.0f} %): {', '.join(shown)}"
+        f"%, peaked over {100 * PEAKED:.0f} %): {', '.join(shown)}" + _elsewhere(source, others)
     )
+    brief = ", ".join(f"{100 * value:.0f}" for value in third.values())
+    brief += f" % critical in a third to two thirds of the rounds ({_told(lines)})"
     holds = all(low <= value <= high for value in ends) and min(middle) > PEAKED
-    return Claim(text, _needs(lines), figure, _counted(lines[0]), holds)
+    return Claim(text, _needs(lines), figure, _counted(lines[0]), holds, brief)
 
 
 def _middle_third(line: dict[str, Any], name: str) -> float:

@@ -21,7 +21,7 @@ from fedpurin.reproduce.claims_counts import (
 )
 from fedpurin.reproduce.result_store import Record
 from fedpurin.reproduce.scales import PAPER_SETS, option, paper_config, trains_as_published
-from fedpurin.reproduce.source import Source, column_label, describe_line
+from fedpurin.reproduce.source import Source, column_label, describe_line, seed_numbers
 from fedpurin.reproduce.stats import seeds_together
 from fedpurin.runs.same_setting import config_of, setting_of
 
@@ -71,7 +71,12 @@ def _support_moves(source: Source) -> Claim:
         needs = missing({r.config.run.seed for r in same}, min(r.done for r in same), "runs of")
     c = record.config
     scale = f"{column_label(record.column)}, {c.model.name}, T = {c.run.rounds}"
-    return Claim(text, needs, figure, scale, all(after < before for before, after in moves))
+    brief = f"{before} % of d outside a client's mask before β, {after} % at the end ({_told(same)})"
+    return Claim(text, needs, figure, scale, all(after < before for before, after in moves), brief)
+
+
+def _told(records: list[Record]) -> str:
+    return seed_numbers(record.config.run.seed for record in records)
 
 
 def _weight(r: Record, seeds: int) -> tuple[bool, int, bool, int, int, float]:
@@ -120,14 +125,15 @@ def _lock_in(source: Source) -> Claim:
     zero, again = (
         float(np.mean([x["lock_in"][name] for x in same])) for name in ("score_zero", "selected_again")
     )
-    parts.append(
+    brief = (
         f"zeroed by the batch score and trained on: score zero {100 * zero:.1f} %, critical again "
         f"{100 * again:.0f} % (chance: 50 %)"
     )
+    parts.append(brief)
     holds = zero > SHARED and again < RARELY
     seeds = {x["config"]["run"]["seed"] for x in same}
     needs = _needs_check(line) or (missing_seeds(seeds) if holds else "")  # one counter-example refutes
-    return Claim(text, needs, "; ".join(parts), describe_line(line), holds)
+    return Claim(text, needs, "; ".join(parts), describe_line(line), holds, brief)
 
 
 def _of_the_paper(line: dict[str, Any]) -> bool:

@@ -14,10 +14,11 @@ FIGURES = (
     "figure-coverage",
 )  # fmt: skip
 SHOWN = (
-    "claims", "table-traffic", "table-bundled", "table-bundled-switches", "table-bundled-rivals",
-    "figure-traffic", "table-noise", "first-rounds", "inventory", "table-floor", "table-cost", "table-half",
-    "table-kept", "findings-curves", "findings-traffic", "findings-summary", "findings-seeds",
-    "findings-full",
+    "claims", "claims-verdicts", "table-traffic", "table-bundled", "table-bundled-switches",
+    "table-bundled-rivals", "figure-traffic", "table-noise", "first-rounds", "inventory", "table-floor",
+    "table-cost", "table-half", "table-kept", "findings-headlines", "findings-curves", "findings-traffic",
+    "findings-summary", "findings-seeds", "findings-full", "findings-score", "findings-longer",
+    "findings-coverage",
 )  # fmt: skip
 ACTIONS = ("check-perturbation", "check-norms", "import", "docs", "queue")
 WHAT = (*TABLES, *FIGURES, *SHOWN, *ACTIONS)

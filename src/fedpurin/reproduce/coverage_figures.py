@@ -8,24 +8,41 @@ from typing import Any
 import numpy as np
 
 from fedpurin.report.style import SEQUENTIAL, look, matplotlib_style
+from fedpurin.reproduce.markup import Paragraphs
 from fedpurin.reproduce.paper_figures import new_figure, save
 from fedpurin.reproduce.record import unpack_counts
 from fedpurin.reproduce.scales import option
-from fedpurin.reproduce.source import column_label
+from fedpurin.reproduce.source import Source, column_label
 from fedpurin.runs.same_setting import config_of
 
 CLIENT = ("#0072b2", "#a9cfe8")  # edge, fill
 SERVER = (look("fedpurin").color, "#f0c3a0")
 COLOURS = 3  # up to this many input channels stand side by side
+KINDS = {"ridge": "how often parameters were critical", "heat": "the same by place"}
 BINS = 24  # of a ridge plot, at most
 
 
 def coverage_figures(line: dict[str, Any], out: Path) -> list[Path]:
-    data = line["config"]["data"]
-    name = f"coverage-{data['dataset']}-a{data['alpha']:g}-{option(config_of(line['config']), 'score')}"
+    name = file_name(line)
     shown = [layer for layer in line["layers"] if "histogram" in layer]
     with matplotlib_style():
         return ridges(line, shown, out, f"{name}-ridge") + heat_maps(line, shown, out, f"{name}-heat")
+
+
+def file_name(line: dict[str, Any]) -> str:
+    data = line["config"]["data"]
+    return f"coverage-{data['dataset']}-a{data['alpha']:g}-{option(config_of(line['config']), 'score')}"
+
+
+def coverage_pictures(source: Source) -> Paragraphs:
+    """Those of the longest counts of each setting of CIFAR-10; the queue draws them."""
+    longest = {file_name(line): line for line in source.lines("coverage", ("cifar-10",))}
+    lines = []
+    for name, line in sorted(longest.items()):
+        score = option(config_of(line["config"]), "score")
+        text = f"{where(line)}, {score} scores, {line['rounds']} rounds"
+        lines += [f"- ![{kind}: {text}](figures/{name}-{part}.png)" for part, kind in KINDS.items()]
+    return Paragraphs(lines or ["- nothing counted yet"])
 
 
 def where(line: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedpurin.reproduce.accuracy_tables import mean_mib
-from fedpurin.reproduce.communication import split_at_beta, traffic
+from fedpurin.reproduce.communication import UNUSED, saved_of_used, split_at_beta, traffic, used
 from fedpurin.reproduce.markup import Paragraphs
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.result_store import Record
@@ -20,8 +20,6 @@ from fedpurin.runs.traffic import running_mean
 
 CIFAR = ("cifar-10", 0.5)
 PASSED = 69  # percent
-# ResNet-10's fourth stage: a 3 x 3 kernel over a 1 x 1 map uses one of nine weights, with stride 2 four.
-UNUSED = 256 * 512 * 5 + 512 * 512 * 8
 
 
 def sixty_rounds(source: Source) -> dict[str, list[Record]]:
@@ -40,7 +38,7 @@ def curve_findings(source: Source) -> Paragraphs:
         return Paragraphs(["- nothing measured yet"])
     own = runs.pop("fedpurin")
     lines = [_above(own, others) for others in runs.values()]
-    passed = "; ".join(_passes(records) for records in (own, *runs.values()))
+    passed = "; ".join(passes(records) for records in (own, *runs.values()))
     lines.append(f"The round in which {PASSED} % after training (mean of three rounds) is passed: {passed}.")
     lines.append(_early(own, list(runs.values())))
     return Paragraphs([f"- {line}" for line in lines])
@@ -62,7 +60,7 @@ def _above(own: list[Record], others: list[Record]) -> str:
     return f"{_name(own)} is above {_name(others)}, as uploaded, in {'; in '.join(said)}."
 
 
-def _passes(records: list[Record]) -> str:
+def passes(records: list[Record]) -> str:
     rounds = []
     for record in records:
         reached = np.flatnonzero(100 * running_mean(record.curve("trained")) >= PASSED)
@@ -120,11 +118,10 @@ def traffic_findings(source: Source) -> Paragraphs:
         sent, full = traffic(ours)[0], traffic(theirs)[0]
         assert sent is not None
         assert full is not None
-        used = full - 4 * UNUSED / 2**20
         lines.append(
             f"CIFAR-100: {100 * (1 - sent / full):.0f} % less upload than FedAvg's {full:.2f} MiB, but "
             f"{UNUSED:,} of its weights only ever see padding; against a FedAvg that leaves them out "
-            f"({used:.2f} MiB) the saving is {100 * (1 - sent / used):.0f} %."
+            f"({used(theirs):.2f} MiB) the saving is {saved_of_used(ours, theirs):.0f} %."
         )
     up_before, up_after, _, _ = source.paper.traffic("cifar-10", 0.1, "fedpurin") or [0.0] * 4
     names = ("cifar-10", "fashion-mnist")

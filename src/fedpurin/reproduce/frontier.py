@@ -6,6 +6,7 @@ mean of three consecutive rounds; beside it the mean over the last ten rounds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedpurin.reproduce.paper_figures import (
     save,
 )
 from fedpurin.reproduce.result_store import Record, finished_first
-from fedpurin.reproduce.scales import paper_config
+from fedpurin.reproduce.scales import own, paper_config
 from fedpurin.reproduce.source import Source, column_label, spread
 from fedpurin.reproduce.stats import LAST, seeds_together
 from fedpurin.runs.run import Floats
@@ -62,6 +63,12 @@ def apart(record: Record, base: Config, free: tuple[str, ...] = ()) -> list[str]
     return [name for name in found if not name.startswith(("method.", "wire.", *free))]
 
 
+def _as_set(config: Config, changes: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether it has these settings, of those that its method has."""
+    own_changes = own(changes, config.run.method)
+    return not differences([config.as_dict(), config.updated(own_changes).as_dict()])
+
+
 def groups(source: Source) -> list[tuple[str, list[Record]]]:
     """The runs of the request's data, alpha and training, by setting; each with what sets it apart."""
     request = source.request
@@ -76,6 +83,7 @@ def groups(source: Source) -> list[tuple[str, list[Record]]]:
             and (not request.methods or c.run.method in request.methods)
             and (not request.seeds or c.run.seed in request.seeds)
             and (not request.rounds or c.run.rounds == request.rounds)
+            and _as_set(c, request.changes)
             and not apart(record, paper_config(c.data.dataset, c.run.method), ("data.alpha", "run.rounds"))
         )
 

@@ -98,13 +98,17 @@ def floor_table(source: Source) -> MarkupTable:
 
 
 def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
-    """A panel per score: bars measured, line predicted."""
+    """A panel per score: bars measured, line predicted; magnitude's deciles in each for comparison."""
     with matplotlib_style():
         figure, axes = new_figure((10.4, 3.3), ncols=3, sharey=True)
         x, square = np.arange(1, 11), {"linestyle": ":", "marker": "s", "markersize": 4}
+        plain = {"linestyle": "none", "marker": "_", "markersize": 15, "markeredgewidth": 1.8}
         for axis, (name, color) in zip(axes[0], COLORS.items(), strict=True):
             changes = line["scores"][name]
             axis.bar(x, changes["measured"], 0.8, color=color, alpha=0.45, label="measured, set to zero")
+            if "magnitude" in line["scores"]:
+                lowest = line["scores"]["magnitude"]["measured"]
+                axis.plot(x, lowest, color="#111111", label="measured, set to zero by magnitude", **plain)
             axis.plot(x, changes["small"], color="#444444", label="measured, 1 % step x 100", **square)
             axis.plot(x, changes["predicted"], color=color, marker="o", markersize=4.5, label="predicted")
             axis.set_title(LABELS[name], fontsize=11)
@@ -113,6 +117,6 @@ def decile_figure(line: dict[str, Any], out: Path) -> list[Path]:
             axis.grid(axis="x", visible=False)
             axis.set_yscale("symlog", linthresh=0.01)
         axes[0][0].set_ylabel("change of the loss")
-        legend_below(figure, legend_entries(axes[0][:1]), 3)
+        legend_below(figure, legend_entries(axes[0][:1]), 4)
         config = line["config"]
         return save(figure, out, f"perturbation-{config['data']['dataset']}-t{config['run']['rounds']}")

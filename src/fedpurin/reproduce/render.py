@@ -16,9 +16,12 @@ from fedpurin.reproduce import (
     summary,
     worth,
 )
+from fedpurin.reproduce import findings_score as scores
 from fedpurin.reproduce import perturbation_report as checks
-from fedpurin.reproduce.claims import claims_table
-from fedpurin.reproduce.coverage_figures import coverage_figures
+from fedpurin.reproduce.claims_tables import claims_table, verdicts_table
+from fedpurin.reproduce.coverage_figures import coverage_figures, coverage_pictures
+from fedpurin.reproduce.findings_full import full_findings, longer
+from fedpurin.reproduce.headlines import headlines
 from fedpurin.reproduce.markup import MarkupTable, Paragraphs
 from fedpurin.reproduce.recipes import RECIPES, Recipe
 from fedpurin.reproduce.source import Source
@@ -44,6 +47,7 @@ OF_A_RECIPE: dict[str, Callable[[Source, Recipe], Shown]] = {
 }
 OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "claims": claims_table,
+    "claims-verdicts": verdicts_table,
     "table-kept": communication.kept_table,
     "table-traffic": frontier.traffic_table,
     "table-bundled": bundled.bundled_table,
@@ -57,9 +61,13 @@ OF_THE_STORE: dict[str, Callable[[Source], Shown]] = {
     "first-rounds": inventory.first_rounds,
     "findings-curves": findings.curve_findings,
     "findings-traffic": findings.traffic_findings,
+    "findings-headlines": headlines,
+    "findings-score": scores.score_findings,
     "findings-summary": summary.summary,
     "findings-seeds": summary.by_seed,
-    "findings-full": summary.full_pictures,
+    "findings-coverage": coverage_pictures,
+    "findings-full": full_findings,
+    "findings-longer": longer,
     "inventory": inventory.inventory,
 }
 

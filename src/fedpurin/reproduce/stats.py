@@ -91,13 +91,13 @@ def paired(
 
 
 def paired_best(ours: Sequence[Record], theirs: Sequence[Record], moment: str) -> Difference | None:
-    """The same, each run over its own best window of ten rounds."""
-
-    def best(record: Record) -> Floats:
-        return 100 * clients_over(record, moment, best_window(record, moment))
-
-    parts = [best(mine) - best(other) for mine, other in partners(ours, theirs)]
-    return difference(parts, max((record.done for record in ours), default=0))
+    """The same, each run over its own best window of ten rounds, of the rounds that both have."""
+    parts, rounds = [], 0
+    for mine, other in partners(ours, theirs):
+        rounds = min(mine.done, other.done)
+        best = [100 * clients_over(r, moment, best_window(r, moment, rounds=rounds)) for r in (mine, other)]
+        parts.append(best[0] - best[1])
+    return difference(parts, rounds)
 
 
 def partners(ours: Sequence[Record], theirs: Sequence[Record]) -> list[tuple[Record, Record]]:
@@ -115,12 +115,12 @@ def clients_over(record: Record, moment: str, window: slice) -> Floats:
     return row_means(record.clients(moment)[window].T)
 
 
-def best_window(record: Record, moment: str, length: int = LAST) -> slice:
-    """The `length` consecutive rounds (all, if fewer) with the highest mean; picked on test data."""
-    curve = record.curve(moment)
+def best_window(record: Record, moment: str, length: int = LAST, rounds: int | None = None) -> slice:
+    """The `length` consecutive rounds (all, if fewer) of the first ones that are best on test data."""
+    curve = record.curve(moment)[:rounds]
     length = min(length, len(curve))
     means = np.convolve(np.nan_to_num(curve), np.ones(length) / length, mode="valid")
-    start = int(means.argmax())
+    start = int(means.round(9).argmax())  # of windows that are equal the first, whatever the rounding
     return slice(start, start + length)
 
 

@@ -22,10 +22,6 @@ from fedpurin.runs.traffic import running_mean, traffic_to
 SHOWN_LEVELS = (65, PASSED)  # percent
 SIXTY = Request(scale="paper", rounds=60)
 FULL = ("cifar-10", 0.1)  # the setting of the paper's table of bytes
-FULL_FIGURES = {
-    "rounds": "accuracy over 200 rounds, CIFAR-10, alpha 0.1",
-    "bytes": "MiB over 200 rounds, CIFAR-10, alpha 0.1",
-}
 
 
 def summary(source: Source) -> Paragraphs:
@@ -40,7 +36,7 @@ def summary(source: Source) -> Paragraphs:
     return Paragraphs([f"- {line}" for line in lines if line])
 
 
-def _rows(source: Source, recipe: str, request: Request) -> dict[str, tuple[Variant, list[Record]]]:
+def rows_of(source: Source, recipe: str, request: Request) -> dict[str, tuple[Variant, list[Record]]]:
     """The rows of a recipe at CIFAR-10, alpha 0.5, by id, with what the store has of each."""
     here = replace(source, request=request)
     return {row.id: (row, here.records(RECIPES[recipe], row, CIFAR)) for row in RECIPES[recipe].rows}
@@ -48,7 +44,7 @@ def _rows(source: Source, recipe: str, request: Request) -> dict[str, tuple[Vari
 
 def _best(source: Source) -> str:
     """Each method over the seeds that it has, which are named."""
-    rows = _rows(source, "table-accuracy", SIXTY).values()
+    rows = rows_of(source, "table-accuracy", SIXTY).values()
     finished = [(row, [r for r in records if r.complete]) for row, records in rows]
     best = sorted(
         ((float(np.mean([r.best() for r in records])), row, records) for row, records in finished if records),
@@ -72,7 +68,7 @@ def _shares(source: Source) -> str:
 
 
 def _to_level(source: Source) -> str:
-    rows = _rows(source, "table-worth", SIXTY).values()
+    rows = rows_of(source, "table-worth", SIXTY).values()
     finished = {row.label: rs for row, rs in rows if rs and rs[0].complete}
     if not finished:
         return ""
@@ -105,7 +101,7 @@ def _highest(records: Sequence[Record]) -> str:
 
 def by_seed(source: Source) -> Paragraphs:
     """FedFrugal and its rivals seed by seed, and the paired differences where they share seeds."""
-    rows = _rows(source, "table-worth", SIXTY)
+    rows = rows_of(source, "table-worth", SIXTY)
     lines = []
     for row, records in rows.values():
         seeds = [_of_one_seed(record) for record in records if record.complete]
@@ -132,7 +128,7 @@ def _seeds(gap: Difference) -> str:
 
 def _ends(source: Source) -> list[str]:
     """FedPURIN beside the two that the paper names, at the end and at each one's best."""
-    rows = _rows(source, "table-accuracy", SIXTY)
+    rows = rows_of(source, "table-accuracy", SIXTY)
     _, ours = rows["fedpurin"]
     lines = []
     for row, theirs in (rows["fedbn"], rows["fedcac"]):
@@ -158,7 +154,7 @@ def _said(gap: Difference | None) -> str:
 
 
 def _groups(source: Source) -> str:
-    rows = _rows(source, "table-beta", SIXTY)
+    rows = rows_of(source, "table-beta", SIXTY)
     bases = {row.method: rs for row, rs in reversed(rows.values())}  # the first of each method
     said, missing = [], []
     for row, records in rows.values():
@@ -198,14 +194,4 @@ def _full(source: Source) -> str:
         f"{name}, seed {seeds}; in brackets the paper, three seeds: {method_label('fedpurin')} {best:.2f} % "
         f"({source.paper.number('accuracy', 'fedpurin', *FULL):.2f}); MiB up until and after β "
         f"{pairs[0]} and {pairs[1]}, down {pairs[2]} and {pairs[3]}."
-    )
-
-
-def full_pictures(source: Source) -> Paragraphs:
-    """The pictures of the full length, once there is something to draw; the queue draws them."""
-    if not full_length(source):
-        return Paragraphs(["- nothing to draw yet"])
-    column = f"{FULL[0]}-a{FULL[1]:g}"
-    return Paragraphs(
-        [f"- ![{text}](figures/{kind}-paper-{column}.png)" for kind, text in FULL_FIGURES.items()]
     )
