@@ -23,6 +23,7 @@ from fedpurin.runs.checkpoints import checkpoints
 from fedpurin.runs.parsing import read_toml
 from fedpurin.runs.run import MOMENTS, Run, load_run
 from fedpurin.runs.same_setting import config_of
+from fedpurin.shell import command
 from fedpurin.train import evaluate, prepare_process
 
 HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
@@ -34,7 +35,7 @@ def run_record(path: Path, *, partial: bool = False) -> dict[str, Any]:
     if not run.complete and not partial:
         raise RunError(
             f"{path} is not complete ({run.rounds} of {run.planned_rounds} rounds); finish it with "
-            f"fedpurin resume {path}, or store what is there with --partial"
+            f"{command('resume', path)}, or store what is there with --partial"
         )
     if run.rounds == 0:
         raise RunError(f"{path} has no finished round yet; import it later")
@@ -204,7 +205,7 @@ def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
     config = config_of(read_toml(path / "config.toml"))
     files = sorted((path / "models").glob("client-*.safetensors"))
     if not files:
-        raise RunError(f"{path} has no final models; finish it with: fedpurin resume {path}")
+        raise RunError(f"{path} has no final models; finish it with: {command('resume', path)}")
     prepare_process()
     job = Job.build(config.updated({"data": {"dir": data_dir}}) if data_dir else config)
     accuracy: dict[str, list[int]] = {"merged": [], "settled": []}

@@ -43,6 +43,7 @@ from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import changes, decisive, setting_of
 from fedpurin.runs.shapes import ENVIRONMENT
 from fedpurin.runs.unwritable import UnwritableError
+from fedpurin.shell import command
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
@@ -104,7 +105,7 @@ class RunDirectory:
         with contextlib.ExitStack() as on_failure:
             run = on_failure.enter_context(cls.open(path))
             if run.complete:
-                raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
+                raise RunError(f"{path} is complete; show it with: {command('show', path)}")
             job = Job.build(run.config(), given)
             run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
             run._check("clients.json", job.describe_clients(), "the clients and their data")
@@ -223,7 +224,7 @@ class RunDirectory:
             except OSError as problem:
                 raise RunError(
                     f"cannot read the checkpoint {folder}: {problem.strerror}; nothing was changed; make it "
-                    f"readable, then: fedpurin resume {self.path}"
+                    f"readable, then: {command('resume', self.path)}"
                 ) from problem
             with self._writing():
                 for log in LOGS:
@@ -324,7 +325,7 @@ def _check_free(path: Path) -> None:
     filled = [log for log in LOGS if (path / log).is_file() and (path / log).stat().st_size]
     kept = [*path.glob("checkpoints/round-*")]
     if is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
-        remedy = f"continue it with: fedpurin resume {path}" if is_run(path) else "empty it"
+        remedy = f"continue it with: {command('resume', path)}" if is_run(path) else "empty it"
         raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
 
 
