@@ -15,6 +15,8 @@ from fedpurin.shell import one_line
 from fedpurin.stopping import INTERRUPTED
 from fedpurin.version import __version__
 
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)  # what a stream that is a file answers
+
 
 def prepare_streams() -> None:
     """Who starts the program without some of the three (`>&-`, a service) wants nothing of them; without
@@ -87,8 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:  # a full disk, a folder that is read-only or gone
-        if problem.filename is None and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if problem.filename is None and problem.errno in UNWRITTEN:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left cannot go there
             return failed(f"the output cannot be written: {problem.strerror}")
         where = "" if problem.filename is None else f"{problem.filename}: "
-        return failed(f"{where}{problem.strerror or problem}")
+        remedy = "; change its permissions" if isinstance(problem, PermissionError) else ""
+        return failed(f"{where}{problem.strerror or problem}{remedy}")
+    except ImportError as problem:  # a package of another build, or too little memory for it
+        name = problem.name or "a package"
+        return failed(f"{name} cannot be loaded ({problem}); install it anew, or give it more memory")

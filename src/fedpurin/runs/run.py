@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedpurin.errors import ConfigError, RunError
 from fedpurin.files import regular
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
+from fedpurin.runs.parsing import unreadable
 from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
 from fedpurin.runs.same_setting import changes, decisive, method_label, method_settings
 
@@ -140,8 +141,11 @@ class Run:
         from safetensors.numpy import load_file
 
         try:
-            return load_file(regular(file))
-        except (SafetensorError, OSError) as error:
+            regular(file).open("rb").close()  # safetensors calls a file missing that it may not read
+            return load_file(file)
+        except OSError as error:
+            raise unreadable(file, error) from error
+        except SafetensorError as error:
             raise RunError(f"{file} cannot be read ({error}); delete it to report without it") from error
 
     def seconds(self) -> float:
@@ -185,10 +189,12 @@ class Run:
                 if t is not None and 1 <= t <= self.rounds:
                     chosen_n[client] = t
         who = np.flatnonzero(chosen_n)
-        if not len(who):
-            return {}
         at = (chosen_n[who] - 1, who)
         test_n, validation_n = self.accuracy("trained")[at], self.accuracy(VALIDATION)[at]
+        told = ~np.isnan(test_n + validation_n)  # who names a round of which it told nothing does not count
+        if not told.any():
+            return {}
+        test_n, validation_n, chosen_n[who[~told]] = test_n[told], validation_n[told], 0
         return {
             "by_validation": {
                 "accuracy": float(test_n.mean()),
