@@ -37,6 +37,7 @@ def run(args: argparse.Namespace, console: Any) -> int:
     if args.json:
         figures = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
         with writing(args.json):
+            args.json.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(args.json, json.dumps(figures, indent=1) + "\n")
     return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fedpurin.cli import data, doctor, federation, init, results, run, tune
 from fedpurin.errors import FedpurinError
 from fedpurin.shell import one_line
-from fedpurin.stopping import INTERRUPTED
+from fedpurin.stopping import INTERRUPTED, stoppable
 from fedpurin.version import __version__
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)  # what a stream that is a file answers
@@ -77,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return int(args.function(args))
+        with stoppable():
+            return int(args.function(args))
     except FedpurinError as problem:
         return failed(str(problem))
     except MemoryError:
