@@ -32,11 +32,13 @@ from fedpurin.runs.checkpoints import (
     Log,
     Tensors,
     checkpoints,
+    checksum,
     read_checkpoint,
     read_indices,
     write_checkpoint,
     write_tensors,
 )
+from fedpurin.runs.models import CHECKSUMS, model_file
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
 from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
@@ -60,6 +62,7 @@ class RunDirectory:
         self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
         self._logs = {log: Log() for log in LOGS}
         self._rows: list[RowFile] = []
+        self._models: dict[int, int] = {}  # CRC-32 of each client's final model
         self._config: Config | None = None
         self._beside: list[Tensors] = []  # where the records are of checkpoints older than the one in use
         self._lock = _lock(path)
@@ -279,10 +282,11 @@ class RunDirectory:
     # The end
 
     def save_model(self, client: int, tensors: Tensors) -> None:
-        folder = self.path / "models"
         with self._writing():
-            files.make_folders(folder)
-            files.write_with(folder / f"client-{client:04d}.safetensors", partial(write_tensors, tensors))
+            files.make_folders(self.path / "models")
+            file = model_file(self.path, client)
+            files.write_with(file, partial(write_tensors, tensors))
+            self._models[client] = checksum(file)
 
     def save_tensors(self, name: str, tensors: Tensors) -> None:
         with self._writing():
@@ -295,6 +299,8 @@ class RunDirectory:
         summary = replace(load_run(self.path), config=config).derive_summary()
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
         made = {"ledger_checksum": self._logs["ledger.jsonl"].crc, "setting": decisive(config)}
+        if self._models:
+            made[CHECKSUMS] = [self._models.get(client) for client in range(clients)]
         result = {**summary, "digest": digest, "missing_clients": missing, **made}
         with self._writing():
             files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import ConfigError, RunError
-from fedpurin.files import regular
+from fedpurin.runs.coverage import Coverage, read_coverage
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
-from fedpurin.runs.parsing import unreadable
 from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
 from fedpurin.runs.same_setting import changes, decisive, method_label, method_settings
 
@@ -132,21 +131,10 @@ class Run:
                 shares[names.index(name), line["round"] - 1] = np.nan if share is None else share
         return names, shares
 
-    def coverage(self) -> dict[str, NDArray[Any]] | None:
+    def coverage(self) -> Coverage | None:
         """coverage.safetensors: how often each parameter was critical; None for methods without masks."""
         file = self.path / "coverage.safetensors"
-        if not file.exists():
-            return None
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            regular(file).open("rb").close()  # safetensors calls a file missing that it may not read
-            return load_file(file)
-        except OSError as error:
-            raise unreadable(file, error) from error
-        except SafetensorError as error:
-            raise RunError(f"{file} cannot be read ({error}); delete it to report without it") from error
+        return read_coverage(file, self.layers) if file.exists() else None
 
     def seconds(self) -> float:
         """Wall clock of all rounds so far."""
