@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
+from fedpurin.console import make_console
 from fedpurin.shell import command, one_line, word
 
 NAMES = [
@@ -34,3 +37,16 @@ def test_a_command_is_one_line_that_can_be_pasted() -> None:
 def test_a_message_stays_on_its_line_and_moves_no_cursor() -> None:
     assert one_line("caf\u00e9 [x] \u03b1 = 0.5") == "caf\u00e9 [x] \u03b1 = 0.5"
     assert one_line("a\nb\x1b[2J\r\udcff") == r"a\nb\x1b[2J\r\udcff"
+
+
+def test_nothing_that_is_printed_moves_the_cursor_wherever_it_comes_from() -> None:
+    """A run directory or another machine may say anything; lines and columns of our own stay."""
+    screen = io.StringIO()
+    console = make_console(file=screen, width=80)
+    table = Table("heading")
+    table.add_row("cell\x1b[1A\u202e")
+    console.print("one\x1b[2J\r\x9b1A", "\ntwo \u00b1")
+    console.print(table)
+    assert screen.getvalue().startswith("one\\x1b[2J\\r\\x9b1A \ntwo \u00b1\n")
+    assert "cell\\x1b[1A\\u202e" in screen.getvalue()
+    assert all(c.isprintable() or c == "\n" for c in screen.getvalue())

@@ -477,7 +477,7 @@ def test_a_checkpoint_that_cannot_be_read_for_now_changes_nothing(
         raise OSError(number, os.strerror(number))
 
     before = logs(three_rounds)
-    monkeypatch.setattr(runs_checkpoints, "_checksum", fail)
+    monkeypatch.setattr(runs_checkpoints, "checksum", fail)
     with pytest.raises(RunError, match=rf"{os.strerror(number)}; nothing was changed; .*fedpurin resume"):
         three_rounds.rewind()
     assert logs(three_rounds) == before

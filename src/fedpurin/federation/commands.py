@@ -236,9 +236,10 @@ def status(run: Path, *, console: Console, as_json: bool = False) -> int:
 def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
     """What a site has sent; 1 if a message that was kept is not as recorded, or a line is damaged."""
     lines = read_audit(state)
+    bad = int(any(line["kept"] in ("gone", "changed", "damaged") for line in lines))
     if as_json:
         say(console, json.dumps(lines, indent=1))
-        return 0
+        return bad
     say(console, f"{'round':>5} {'what':>7} {'bytes':>12} {'values':>18} {'metrics':>8} {'kept':>8}  sha256")
     for line in lines:
         values = f"{line['values']:,} {line['type']}".strip()
@@ -247,4 +248,4 @@ def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
             f"{line['round']:>5} {line['what']:>7} {line['bytes']:>12,} {values:>18} "
             f"{'yes' if line['metrics'] else 'no':>8} {line['kept']:>8}  {line['sha256']}",
         )
-    return int(any(line["kept"] in ("gone", "changed", "damaged") for line in lines))
+    return bad
