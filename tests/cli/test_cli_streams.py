@@ -56,3 +56,10 @@ def test_what_the_system_refuses_is_told_in_one_line(
 
     monkeypatch.setattr("fedpurin.methods.method_names", refuse)
     assert re.search(said, fedpurin.refuse("methods"))
+
+
+def test_a_command_in_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+    command = f'mkdir gone && cd gone && rmdir ../gone && "{sys.executable}" -m fedpurin methods'
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "fedpurin: error: the current folder is gone; change to another one\n"

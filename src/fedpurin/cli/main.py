@@ -77,6 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        os.getcwd()
+    except FileNotFoundError:  # whatever comes, torch first of all, would end without a word of sense
+        return failed("the current folder is gone; change to another one")
+    try:
         with stoppable():
             return int(args.function(args))
     except FedpurinError as problem:
