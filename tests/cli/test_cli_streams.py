@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -63,3 +64,10 @@ def test_a_command_in_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
     ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == "fedpurin: error: the current folder is gone; change to another one\n"
+
+
+def test_a_figure_needs_no_home_and_says_nothing_of_it(tmp_path: Path) -> None:
+    code = "from fedpurin.report.extras import need_matplotlib; need_matplotlib().get_cachedir()"
+    env = os.environ | {"HOME": "/dev/null", "MPLCONFIGDIR": "/dev/null/none", "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
