@@ -10,11 +10,21 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import TextColumn
+from rich.text import Text
+
+from fedpurin.shell import one_line
+
+
+class _Screen(Console):
+    """What others wrote (a run directory, another machine) may hold what moves a terminal's cursor."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(map(one_line, text.split("\n"))), **options)
 
 
 def make_console(**options: Any) -> Console:
     """The options are those of rich."""
-    return Console(markup=False, emoji=False, highlight=False, **options)
+    return _Screen(markup=False, emoji=False, highlight=False, **options)
 
 
 def is_terminal(*, stderr: bool = False) -> bool:

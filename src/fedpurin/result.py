@@ -126,17 +126,9 @@ class ClientResult:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers of its final personal model, by name."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from fedpurin.runs.models import read_model
 
-        file = self.run.path / "models" / f"client-{self.id:04d}.safetensors"
-        if not file.is_file():
-            why = "it stays with its client" if self.run.complete else "the run is not finished: continue it"
-            raise RunError(f"{file} is missing: {why}")
-        try:
-            return load_file(file)
-        except (SafetensorError, OSError) as problem:
-            raise RunError(f"{file} cannot be read ({problem}); restore it, or run again") from problem
+        return read_model(self.run.path, self.id, self.run.result)
 
     def model(self, model: Model | None = None) -> nn.Module:
         """Its final personal model, as the user's own module, ready to predict.

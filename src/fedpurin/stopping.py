@@ -14,7 +14,10 @@ INTERRUPTED = 130
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the command as Ctrl-C does: in order, leaving nothing behind."""
+    """SIGTERM and a closed terminal end the command as Ctrl-C does: in order, leaving nothing behind.
+
+    Whoever started it so that it ignores one of them (nohup) wants just that.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -22,7 +25,8 @@ def stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is told of signals
         return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from fedpurin.bench import training
 from fedpurin.bench.command import advice, summary
 from fedpurin.bench.training import Rates, flops_per_sample
+from fedpurin.cli.main import main
 
 
 def test_the_limit_counts_forward_and_backward_of_every_layer() -> None:
@@ -39,6 +43,28 @@ def test_a_machine_below_its_limit_gets_advice() -> None:
     assert "33% of the rate" in advice(summary(slow))
     good = [Rates(ours=1200, task=1000, plain=600, limit=1500, gemm=120)]
     assert advice(summary(good)) == "This machine is set up well."
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "figures.json", Path("/dev/full")):
+        assert main(["bench", "--json", str(place)]) == 1
+        out, error = capsys.readouterr()
+        assert f"{place} cannot be written" in error
+        assert "training" not in out
+
+
+def test_the_figures_are_written_into_a_folder_that_is_made_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = [Rates(ours=1200, task=1000, plain=600, limit=1500, gemm=120)]
+    monkeypatch.setattr(training, "measure", lambda repeats: rates)
+    assert main(["bench", "--json", str(tmp_path / "new" / "figures.json")]) == 0
+    written = json.loads((tmp_path / "new" / "figures.json").read_text())
+    assert written["training"] == summary(rates)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["figures.json"]
 
 
 def test_the_command_line_can_show_its_help_without_torch() -> None:

@@ -40,7 +40,7 @@ def test_every_command_prints_names_with_brackets_as_they_are(inside: Command) -
         ("report", run, "-o", f"{run}.html"): f"The report is in {run}.html\n",
         ("figure", "accuracy", run, "-o", f"{run}.svg"): f"The figure is in {run}.svg\n",
         ("compare", "c.toml", "--methods", "fedavg", "--out", both): f"The runs are in {both}\n",
-        ("tune", "c.toml", "--minutes", "1", "--out", found): f"fedpurin run {found}/recommended.toml\n",
+        ("tune", "c.toml", "--minutes", "1", "--out", found): f"fedpurin run '{found}/recommended.toml'\n",
         ("init", f"new {FOLDER}"): f"wrote new {FOLDER}/config.toml:",
         ("data", "list", "--data-dir", FOLDER): f"data directory: {FOLDER}\n",
     }.items():
@@ -61,7 +61,7 @@ def test_ctrl_c_names_a_folder_with_brackets_as_it_is(
     monkeypatch.setattr(RunProgress, "client_done", interrupt)
     answer = inside("run", "c.toml", "--out", FOLDER)
     assert answer.code == 130
-    assert f"Continue with: fedpurin resume {FOLDER}\n" in answer.out
+    assert f"Continue with: fedpurin resume '{FOLDER}'\n" in answer.out
 
 
 def test_what_a_foreign_run_says_of_itself_is_no_markup(inside: Command) -> None:

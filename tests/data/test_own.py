@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fedpurin import memory
 from fedpurin.data import clients, load_own
 from fedpurin.data.own import divide
 from fedpurin.errors import DataError
@@ -123,6 +124,32 @@ def test_a_damaged_npz_is_refused_however_it_is_packed(tmp_path, packing):
     path.write_bytes(bytes(content))
     with pytest.raises(DataError, match=r"site\.npz cannot be read"):
         load_own(str(path))
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("x_train", "y_train", "x_test", "y_test")])
+def test_an_npz_that_unpacks_to_more_than_the_memory_is_refused_before_it_is_unpacked(
+    tmp_path, monkeypatch, names
+):
+    bomb = np.zeros((4096, 1, 64, 64), np.uint8)  # 16 MiB, packed to 16 KiB
+    np.savez_compressed(
+        tmp_path / "site.npz", **{n: bomb if n[0] == "x" else np.zeros(4096, int) for n in names}
+    )
+    free = tmp_path / "meminfo"
+    free.write_text("MemTotal: 99999999 kB\nMemAvailable:      8192 kB\n")
+    monkeypatch.setattr(memory, "MEMINFO", free)
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", None)  # nothing is unpacked
+    with pytest.raises(DataError, match=r"site.npz takes 0.0 GiB of memory to read, 0.0 GiB are free"):
+        load_own(str(tmp_path / "site.npz"))
+
+
+def test_the_limit_of_a_container_counts_where_it_is_below_what_is_free(tmp_path, monkeypatch):
+    one, other = tmp_path / "memory.max", tmp_path / "limit"
+    monkeypatch.setattr(memory, "LIMITS", (one, other))
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "missing")
+    assert memory.available_memory() == float("inf")
+    one.write_text("max\n")
+    other.write_text("1048576\n")
+    assert memory.available_memory() == 2**20
 
 
 @pytest.mark.parametrize("place", ["site.npz", "site"])

@@ -21,9 +21,9 @@ from fedpurin.engines.driver import Driver, Policy
 from fedpurin.engines.inline import InlineWorkers
 from fedpurin.engines.suspicion import LARGEST, bounded, check_values
 from fedpurin.engines.transport import Failure, Outcome, Reply, Transport
-from fedpurin.errors import ConfigError, NotFiniteError
+from fedpurin.errors import ConfigError, MismatchError, NotFiniteError
 from fedpurin.job import Job
-from fedpurin.meta import Meta
+from fedpurin.meta import Meta, Validation
 from fedpurin.methods import METHODS
 from fedpurin.runs.directory import RunDirectory
 from fedpurin.train import Score
@@ -148,6 +148,10 @@ REFUSED: dict[str, tuple[Tamper, str]] = {
         told(lambda meta: replace(meta, upload=Score(-5.0, 1, 0.0))),
         "a metric that is no count",
     ),
+    "a validation where there is none": (
+        told(lambda meta: replace(meta, validation=Validation(Score(1, 1, 0.0), 1))),
+        "client 1 reports a validation, but data.validation is 0",
+    ),
     "a loss that no sum survives": (
         told(lambda meta: replace(meta, trained=Score(1, 1, 1e308))),
         "a sum of losses of 1.0e+308",
@@ -192,6 +196,17 @@ def test_what_is_refused_is_reported_by_client_and_reason_and_leaves_no_trace(
     assert reason.replace("\\", "") in record["failed"][0]["reason"]
     assert record["clients"] == [0, 2, 3, 4]
     assert_as_if_absent(tmp_path / "run", absent)
+
+
+@pytest.mark.parametrize("best_round", [0, 2, 2**32 - 1])
+def test_a_best_model_is_of_a_round_that_there_was(best_round: int) -> None:
+    fed = Federation(tiny_job("fedavg", COUNTS, data__validation=0.4))
+    fed.hub.begin(1, [BAD])
+    done = fed.work(BAD, 1)
+    lie = replace(Meta.from_bytes(done.meta), validation=Validation(Score(1, 1, 0.0), best_round))
+    with pytest.raises(MismatchError, match=f"client 1 says in round 1 .* is of round {best_round}"):
+        fed.hub.accept(BAD, done.upload, lie.to_bytes())
+    fed.hub.accept(BAD, done.upload, done.meta)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "separate"])

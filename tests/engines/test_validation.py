@@ -151,6 +151,23 @@ def test_the_summary_tells_the_test_accuracy_of_the_chosen_rounds(tmp_path: Path
 
 
 @pytest.mark.usefixtures("in_process")
+def test_a_client_whose_best_round_is_one_of_which_it_told_nothing_does_not_count(tmp_path: Path) -> None:
+    """It may lie; what the others reached is said all the same, and is a number."""
+    run(tiny_config("fedavg", tmp_path, run__rounds=3, data__validation=0.4), tmp_path / "r")
+    (tmp_path / "r" / "result.json").unlink()
+    log = tmp_path / "r" / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[0]["trained"]["accuracy"][1] = None
+    lines[2]["validation"]["best_round"][:] = [1, 1, 2, 3]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = load_run(tmp_path / "r").derive_summary()["by_validation"]
+    assert told["rounds"] == [1, 0, 2, 3]
+    trained = [lines[t]["trained"]["accuracy"][client] for client, t in ((0, 0), (2, 1), (3, 2))]
+    assert told["accuracy"] == pytest.approx(np.mean(trained))
+    assert told["worst_client"] == min(trained)
+
+
+@pytest.mark.usefixtures("in_process")
 def test_without_metrics_nothing_of_it_is_sent_and_the_models_are_the_same(tmp_path: Path) -> None:
     config = tiny_config("fedavg", tmp_path, run__rounds=3, data__validation=0.4)
     run(config, tmp_path / "told")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -48,7 +49,9 @@ from faulty_disk import FAULTS  # noqa: E402
 from races import readers, two_queues, two_resumes, two_runs  # noqa: E402
 from sweep import COMPLETE, Sweep, begin_or_go_on, places, short_config  # noqa: E402
 
-from fedpurin.stopping import stoppable  # noqa: E402
+from fedpurin.errors import RunError  # noqa: E402
+from fedpurin.files import check_writable, write_atomic  # noqa: E402
+from fedpurin.stopping import INTERRUPTED, stoppable  # noqa: E402
 
 ENGINES = ("local", "ray", "flower")
 KILLS = {"local": 50, "ray": 8, "flower": 6}  # at least so many in 20 minutes, and fewer in fewer
@@ -195,8 +198,19 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="break nothing, print what is in this file")
     options = parser.parse_args()
     if options.table:
-        print(markdown(read_table(options.table)))
+        try:
+            print(markdown(read_table(options.table)))
+        except (OSError, ValueError, TypeError) as problem:
+            parser.error(f"--table {options.table} holds no table that --json wrote: {problem}")
         return 0
+    if not 0 <= options.minutes < math.inf:
+        parser.error(f"--minutes {options.minutes}: give a number from 0 on")
+    if options.json:
+        try:
+            check_writable(options.json)
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+        except RunError as problem:
+            parser.error(f"--json: {problem}")
     engines = [engine for engine in options.engine.split(",") if engine]
     if unknown := set(engines) - set(ENGINES):
         parser.error(f"--engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")
@@ -208,11 +222,15 @@ def main() -> int:
         for fault in torture(folder, Clock(options.minutes), options.seed, engines, options.kills):
             table.append(fault)
             if options.json:  # whatever ends it, what was counted is there
-                options.json.write_text(json.dumps([asdict(fault) for fault in table], indent=1) + "\n")
+                write_atomic(options.json, json.dumps([asdict(fault) for fault in table], indent=1) + "\n")
             print(f"  {fault.name}, {fault.engine}: {fault.struck} in {fault.seconds:.0f} s", flush=True)
     except AssertionError as problem:
         print(f"NOT INTACT: {problem}\nwhat is left of it is in {folder}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nstopped; what was broken is thrown away", file=sys.stderr)
+        shutil.rmtree(folder)
+        return INTERRUPTED
     show(table)
     shutil.rmtree(folder)
     return 0

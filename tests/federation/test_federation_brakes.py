@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,31 @@ def test_a_line_of_the_audit_that_was_torn_is_shown_and_hides_no_other(tmp_path:
         (3, "no"),
     ]
     assert commands.audit(tmp_path, console=Screen()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bytes": "many"}, {"round": None}, {"values": [1]}, {"sha256": 3}, {"metrics": "no"},
+        {"file": "/dev/zero"}, {"file": "pipe"}, {"file": 5}, {"file": "."}, {"file": "a\0b"}, {"bytes": 0},
+    ],
+)  # fmt: skip
+def test_a_line_of_the_audit_that_was_changed_is_told_and_waits_for_nothing(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    about = {"values": 1, "type": "float32", "metrics": False}
+    journal.record_sent(tmp_path, "r1", 1, "upload", [b"x"], keep=True, **about)
+    os.mkfifo(tmp_path / "pipe")
+    line = json.loads((tmp_path / journal.AUDIT).read_text())
+    (tmp_path / journal.AUDIT).write_text(json.dumps(line | change) + "\n")
+    for as_json in (False, True):
+        assert commands.audit(tmp_path, console=Screen(), as_json=as_json) == 1
+
+
+def test_a_pipe_in_the_place_of_the_audit_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / journal.AUDIT)
+    with pytest.raises(RunError, match=r"audit.jsonl cannot be read .it is a pipe"):
+        journal.read_audit(tmp_path)
 
 
 def test_the_audit_command_notices_a_message_that_was_changed(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from make_run import Spec, make_run
@@ -16,6 +18,7 @@ from rich.console import Console
 from fedpurin.errors import MissingExtraError, RunError
 from fedpurin.report.tensorboard import tensorboard_writer
 from fedpurin.report.watch import Follower, Tail, sparkline, watch
+from fedpurin.runs.run import load_run
 
 
 def test_events_hold_the_means_of_every_round(tmp_path: Path) -> None:
@@ -222,6 +225,26 @@ def test_a_configuration_with_a_wrong_number_of_rounds_is_named_while_watching(
     (tmp_path / "config.toml").write_text(f"[run]\nrounds = {rounds}\n")
     with pytest.raises(RunError, match=r"config.toml is damaged: it.run.rounds is "):
         watch(tmp_path, Console(file=io.StringIO()), follow=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.toml", "metrics.jsonl", "ledger.jsonl", "clients.json", "result.json", "environment.json"],
+)
+def test_of_a_file_that_may_not_be_read_nobody_is_told_to_delete_it(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", Spec(clients=3, rounds=2, beta=2))
+    opened = Path.open
+
+    def refuse(path: Path, *words: Any, **options: Any) -> Any:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(RunError, match=f"{name} cannot be read: Permission denied; change its permissions"):
+        load_run(run)
 
 
 @pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "ledger.jsonl"])

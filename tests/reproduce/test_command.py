@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from fedpurin.errors import ConfigError, DataError, RunError
 from fedpurin.reproduce.actions import block, experiments_folder
 from fedpurin.reproduce.command import SHOWN, TABLES, WHAT
 from fedpurin.reproduce.docs import BLOCK, renewed
-from fedpurin.reproduce.paper_figures import figure_name
+from fedpurin.reproduce.paper_figures import figure_name, save
 from fedpurin.reproduce.recipes import RECIPES
 from fedpurin.reproduce.record import pack_counts, unpack_counts
 from fedpurin.reproduce.result_store import ResultStore
@@ -120,6 +121,13 @@ def test_filters_narrow_the_plan(reproduce: Reproduce) -> None:
         (["table-accuracy", "--set", "rounds=3"], "'rounds=3' should read SECTION.KEY=VALUE"),
         (["table-accuracy", "somewhere"], "takes no paths"),
         (["docs"], "needs at least one Markdown file"),
+        (["table-accuracy", "--alpha", "nan"], "should be numbers"),
+        (["table-accuracy", "--seeds", "1e400"], "should be whole numbers"),
+        (["table-accuracy", "--seeds", "1.5"], "should be whole numbers"),
+        (["table-accuracy", "--rounds", "0"], "--rounds 0 should be 1 or more"),
+        (["table-accuracy", "--workers", "-1"], "--workers -1 should be 1 or more"),
+        (["queue", "--minutes", "nan"], "--minutes nan should be 0 or more"),
+        (["queue", "--minutes", "-1"], "--minutes -1.0 should be 0 or more"),
     ],
 )
 def test_bad_requests_name_the_value_and_the_remedy(
@@ -322,6 +330,50 @@ def test_paths_may_come_after_options(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["reproduce", "docs", "--check", str(page), "--nonsense"])
     assert "--nonsense; see fedpurin --help" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ('table-accuracy --dataset "cifar', "is no command line .No closing quotation."),
+        ("table-nonsense", "reproduce table-nonsense: argument WHAT: invalid choice"),
+        (
+            "table-accuracy --seeds x",
+            "reproduce table-accuracy --seeds x: --seeds 'x' should be whole numbers",
+        ),
+        ("import runs", "import makes no table"),
+    ],
+)
+def test_a_block_whose_command_line_is_wrong_leaves_the_page_as_it_was(
+    tmp_path: Path, reproduce: Reproduce, words: str, complaint: str
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text := f"<!-- reproduce {words} -->\nold\n<!-- end -->\n")
+    with pytest.raises((ConfigError, DataError), match=complaint):
+        reproduce("docs", str(page))
+    assert page.read_text() == text
+
+
+def test_what_is_no_page_of_text_is_refused(tmp_path: Path, reproduce: Reproduce) -> None:
+    latin, pipe, large = tmp_path / "latin.md", tmp_path / "pipe.md", tmp_path / "large.md"
+    latin.write_bytes(b"caf\xe9")
+    os.mkfifo(pipe)
+    large.touch()
+    os.truncate(large, 2**40)  # sparse
+    for page, complaint in ((latin, "is not UTF-8"), (pipe, "it is a pipe"), (large, "larger than 16 MiB")):
+        with pytest.raises(DataError, match=complaint):
+            reproduce("docs", str(page))
+
+
+def test_a_figure_is_whole_or_not_there(tmp_path: Path) -> None:
+    class Figure:
+        def savefig(self, file: Path, **_: object) -> None:
+            file.write_bytes(b"half a pic")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RunError, match=r"bars\.png cannot be written: No space left on device"):
+        save(Figure(), tmp_path / "out", "bars")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_figures_named_in_the_docs_exist() -> None:

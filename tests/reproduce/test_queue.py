@@ -202,15 +202,33 @@ def test_results_and_documents_are_committed_and_nothing_else(
     ("text", "complaint"),
     [
         ('[[cell]]\nname = "a"\nmethod = "fedavg"\nround = 3', "unknown round; it accepts"),
-        ('[[cell]]\nmethod = "fedavg"', "cell 1 needs a name"),
+        ('[[cell]]\nmethod = "fedavg"', "cell 1: it has no name"),
         ("[[cell]]\nname = 3 4", "is not valid TOML"),
         ("[documents]\nfile = 3", "unknown file; it accepts"),
+        ("documents = 3", "documents.: it is 3, not a table"),
+        ("[documents]\nfiles = 3", "it.files is 3, not a list"),
+        ("[documents]\nfigures = ['figure-bars \"']", "is no command line"),
+        ("cell = 3", r"should be written as \[\[cell\]\]"),
+        ("cell = [3]", "cell 1: it is 3, not a table"),
+        ('[[cell]]\nname = "a"\nmethod = "fedavg"\nseeds = 5', "it.seeds is 5, not a list"),
+        ('[[cell]]\nname = "a"\nmethod = "fedavg"\nalpha = "x"', "it.alpha is 'x', not a number"),
+        ('[[cell]]\nname = "a"\nmethod = "fedavg"\nset = [1]', r"it.set\[0\] is 1, not a text"),
+        ('[[cell]]\nname = "a"\nmethod = "fedavg"\nrounds = 0', "it.rounds is 0, not a whole number from 1"),
     ],
 )
 def test_a_queue_that_cannot_be_understood_is_refused(experiments: Path, text: str, complaint: str) -> None:
     (experiments / "queue.toml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         Queue.load(experiments)
+
+
+def test_a_figure_that_there_is_not_is_refused_before_anything_is_run(
+    queue: Path, reproduce: Reproduce, ran: list[str]
+) -> None:
+    (queue / "queue.toml").write_text(f'{QUEUE}\n[documents]\nfigures = ["figure-nonsense"]\n')
+    with pytest.raises(ConfigError, match="reproduce figure-nonsense: argument WHAT: invalid choice"):
+        reproduce("queue")
+    assert ran == []
 
 
 def test_a_missing_queue_names_the_remedy(experiments: Path) -> None:

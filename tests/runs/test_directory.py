@@ -31,6 +31,7 @@ from fedpurin.runs import checkpoints as runs_checkpoints
 from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest, stored_config
 from fedpurin.runs.ledger import Ledger
 from fedpurin.runs.run import load_run
+from fedpurin.runs.unwritable import UnwritableError
 from fedpurin.train import evaluate
 from tiny import tiny_config, tiny_job
 
@@ -477,7 +478,7 @@ def test_a_checkpoint_that_cannot_be_read_for_now_changes_nothing(
         raise OSError(number, os.strerror(number))
 
     before = logs(three_rounds)
-    monkeypatch.setattr(runs_checkpoints, "_checksum", fail)
+    monkeypatch.setattr(runs_checkpoints, "checksum", fail)
     with pytest.raises(RunError, match=rf"{os.strerror(number)}; nothing was changed; .*fedpurin resume"):
         three_rounds.rewind()
     assert logs(three_rounds) == before
@@ -541,3 +542,16 @@ def test_a_stored_configuration_without_end_is_not_read_whole(tmp_path: Path) ->
         file.truncate(2**40)
     with pytest.raises(RunError, match=r"cannot be read: .*it is larger than 16 MiB"):
         stored_config(tmp_path)
+
+
+def test_a_folder_that_was_made_without_permissions_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with umask 777: not even whether it is a run can be seen."""
+
+    def denied(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("fedpurin.runs.unwritable.is_run", denied)
+    problem = UnwritableError(tmp_path, PermissionError(13, "Permission denied", str(tmp_path / ".lock")))
+    assert str(problem).endswith(".lock): Permission denied; make it writable")

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedpurin.files import check_writable, write_atomic, writing
+
 GOOD_SHARE = 0.65
 
 
@@ -19,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Any) -> int:
     from fedpurin.bench import training
 
+    if args.json:
+        check_writable(args.json)  # now, and not when all is measured
     about = training.machine()
     console.print(f"{about['cpu']}, {about['cores']} cores, torch {about['torch']}, load {about['load']:.1f}")
     if about["load"] > 0.5:
@@ -32,7 +36,9 @@ def run(args: argparse.Namespace, console: Any) -> int:
     console.print(advice(table))
     if args.json:
         figures = {"machine": about, "training": table, "repeats": [asdict(r) for r in rates]}
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        with writing(args.json):
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(args.json, json.dumps(figures, indent=1) + "\n")
     return 0
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
 from fedpurin.cli.common import add_command, make_console
 from fedpurin.errors import RunError
+from fedpurin.shell import word
 
 TEMPLATE = Path(__file__).parent / "templates" / "my_project.txt"
 FILES = ("my_project.py", "config.toml")
@@ -59,7 +59,7 @@ def write_project(args: argparse.Namespace) -> int:
     console.print(f"wrote {folder / 'config.toml'}: every setting, with what it means")
     console.print("It runs as it is:")
     if folder != Path("."):
-        console.print(f"  cd {shlex.quote(str(folder))}")
+        console.print(f"  cd {word(folder)}")
     console.print("  fedpurin run config.toml")
     console.print("  fedpurin compare config.toml --methods separate,fedavg,fedpurin --out runs/first")
     return 0

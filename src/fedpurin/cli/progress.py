@@ -17,10 +17,11 @@ from fedpurin.engines.driver import Watcher
 from fedpurin.job import Job
 from fedpurin.progress import RunProgress
 from fedpurin.report.tensorboard import need_tensorboard, tensorboard_writer
+from fedpurin.shell import command
 from fedpurin.stopping import INTERRUPTED, stoppable
 from fedpurin.tuning.trial import SearchWatcher, Standing, Trial
 
-KEPT = "finished rounds are kept. Continue with: fedpurin resume"
+KEPT = "finished rounds are kept. Continue with:"
 
 
 @contextmanager
@@ -38,11 +39,12 @@ def watching(console: Console, path: Path, *, tensorboard: bool) -> Iterator[Cal
         with stoppable(), ExitStack() as opened:
             yield watcher
     except KeyboardInterrupt:
-        console.print(f"stopped; {KEPT} {path}")
+        console.print(f"stopped; {KEPT} {command('resume', path)}")
         raise SystemExit(INTERRUPTED) from None
     except SystemExit:
         if console.quiet:  # rich ends the program so where a pipe is closed: `fedpurin run | head -1`
-            print(f"fedpurin: stopped: nobody reads what it prints; {KEPT} {path}", file=sys.stderr)
+            again = command("resume", path)
+            print(f"fedpurin: stopped: nobody reads what it prints; {KEPT} {again}", file=sys.stderr)
         raise
 
 

@@ -18,6 +18,7 @@ from fedpurin.cli.common import (
     read_config,
 )
 from fedpurin.errors import ConfigError, RunError
+from fedpurin.shell import command
 
 if TYPE_CHECKING:
     from fedpurin.comparing import Plan
@@ -66,7 +67,9 @@ def run_one(args: argparse.Namespace) -> int:
     config = read_config(args)
     out = args.out or default_path(config)
     if (out / "config.toml").exists():
-        raise RunError(f"{out} holds a run already; continue it with: fedpurin resume {out}, or choose --out")
+        raise RunError(
+            f"{out} holds a run already; continue it with: {command('resume', out)}, or choose --out"
+        )
     return _one(out, args, config)
 
 
@@ -87,7 +90,8 @@ def _one(out: Path, args: argparse.Namespace, config: Config | None) -> int:
         print_json(as_document([out])[0])
         return 0
     console.print(results_table([out]))
-    console.print(f"The run is in {out}\nSee it with: fedpurin report {out} -o report.html")
+    see = command("report", out, "-o", "report.html")
+    console.print(f"The run is in {out}\nSee it with: {see}")
     return 0
 
 

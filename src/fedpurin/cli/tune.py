@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpurin.cli.common import add_command, add_config_flags, make_console, read_config
+from fedpurin.shell import command
 from fedpurin.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run_tune(args: argparse.Namespace) -> int:
     else:
         console.print("\nNo HTML report: it needs pip install 'fedpurin[report]'")
     console.print(f"Recommended, {outcome.why}: {outcome.recommended.trial.label}")
-    console.print(f"Run it with: fedpurin run {write_recommended(outcome, folder)}")
+    console.print(f"Run it with: {command('run', write_recommended(outcome, folder))}")
     return 0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpurin.errors import DataError, MissingExtraError
 from fedpurin.files import regular
+from fedpurin.memory import check_fits
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")  # Pillow goes by the content: of all its formats, PostScript is run as a program
@@ -93,6 +94,7 @@ def _read(files: list[tuple[Path, int]], size: tuple[int, int], channels: int) -
     if channels not in (1, 3):
         raise DataError(f"images with {channels} channels; folders of images give 1 (grey) or 3 (colour)")
     width, height = size
+    check_fits(len(files) * channels * height * width, files[0][0].parent.parent)
     try:
         x = np.empty((len(files), channels, height, width), np.uint8)
     except MemoryError:

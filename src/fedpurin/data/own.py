@@ -26,6 +26,7 @@ from torch import Tensor
 from fedpurin.data.datasets import Dataset, as_four, as_pair, call
 from fedpurin.errors import DataError
 from fedpurin.files import regular
+from fedpurin.memory import check_fits
 
 FOUR = ("x_train", "y_train", "x_test", "y_test")
 DAMAGED = (
@@ -106,6 +107,8 @@ def read_npz(path: Path) -> tuple[np.ndarray, ...]:
                     f"{path} has the arrays {', '.join(sorted(names)) or 'none'}; "
                     f"expected {', '.join(FOUR)}, or x, y"
                 )
+            size = sum(file.zip.getinfo(f"{name}.npy").file_size for name in wanted)
+            check_fits(size if wanted == FOUR else 2 * size, path)  # what is divided is copied
             arrays = tuple(file[name] for name in wanted)
     except FileNotFoundError:
         raise DataError(f"{path} is missing; give the path of an .npz file") from None

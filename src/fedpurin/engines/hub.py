@@ -146,7 +146,7 @@ class Hub:
             raise MismatchError(
                 f"client {client} sent {'no' if upload is None else 'an'} upload in round {self.t}"
             )
-        check_told(client, told, self.t, self._samples)
+        check_told(client, told, self.t, self._samples, validates=self.config.data.validation > 0)
         if upload is not None:
             reference = _reference(self.known(client))
             decoded = wire.decode(

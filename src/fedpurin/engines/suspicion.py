@@ -33,7 +33,10 @@ def check_values(client: int, values_nd: Tensor) -> None:
         )
 
 
-def check_told(client: int, told: Meta, t: int, samples: Sequence[int] | None) -> None:
+def check_told(
+    client: int, told: Meta, t: int, samples: Sequence[int] | None, *, validates: bool = False
+) -> None:
+    """`samples`: of each client, where the server knows them; `validates`: whether the job has validation."""
     if samples is not None and told.samples != samples[client]:
         raise MismatchError(
             f"client {client} reports {told.samples} training samples, "
@@ -43,6 +46,14 @@ def check_told(client: int, told: Meta, t: int, samples: Sequence[int] | None) -
         raise MismatchError(
             f"client {client} reports the accuracy of round {told.merged_round}'s merged model in round {t}, "
             "before there is one"
+        )
+    if told.validation is None:
+        return
+    if not validates:
+        raise MismatchError(f"client {client} reports a validation, but data.validation is 0")
+    if not 1 <= told.validation.best_round <= t:
+        raise MismatchError(
+            f"client {client} says in round {t} that its best model is of round {told.validation.best_round}"
         )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +32,7 @@ from fedpurin.federation.members import Membership
 from fedpurin.federation.preflight import check_port_free
 from fedpurin.federation.printing import Console, describe_event, describe_traffic, say
 from fedpurin.federation.service import Kept, Service, tidy
+from fedpurin.shell import command
 from fedpurin.stopping import INTERRUPTED, stoppable
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def up(
     say(console, f"starting a server and {clients} clients on this machine; the run directory is {out}")
     say(console, "each client is a process of its own and takes seconds to start; Ctrl-C stops everything")
 
-    again = shlex.join(["fedpurin", "federation", "up", "--resume", "--out", str(out)])
-    again += "".join(f" --data {shlex.quote(item)}" for item in data or [])
+    given = [part for item in data or [] for part in ("--data", item)]
+    again = command("federation", "up", "--resume", "--out", out, *given)
 
     def show(event: Line) -> None:
         if line := describe_event(event, out):
@@ -88,7 +88,7 @@ def up(
             return INTERRUPTED
         except EngineError as error:
             raise EngineError(f"{error}; continue with: {again}") from None
-    say(console, f"done, digest {result['digest']}; look at it with: fedpurin show {out}")
+    say(console, f"done, digest {result['digest']}; look at it with: {command('show', out)}")
     return 0
 
 
@@ -124,7 +124,8 @@ def keys(
     say(console, f"1. keep {server} on the server, and a backup of it where nobody else can read it")
     for site in site_folders:
         say(console, f"2. hand {site} over to its site by a safe way (scp, a USB stick), then delete it here")
-    say(console, f"3. on the server:  fedpurin federation server CONFIG.toml --keys {folder} --out RUN")
+    start = command("federation", "server", "CONFIG.toml", "--keys", folder, "--out", "RUN")
+    say(console, f"3. on the server:  {start}")
     say(console, "4. at each site:   fedpurin federation client --keys SITE_FOLDER --data DATA --state STATE")
     return 0
 
@@ -154,7 +155,7 @@ def server(
     seats = keys.sites if seats is None else seats
     job = _prepare_run(config, keys, seats, out, resume=resume, console=console)
     folder = federation_folder(out)
-    again = f"fedpurin federation server --resume --keys {keys.folder.parent} --out {out}"
+    again = command("federation", "server", "--resume", "--keys", keys.folder.parent, "--out", out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stoppable())
         stack.enter_context(alone(out))
@@ -191,7 +192,7 @@ def server(
     result = json.loads((out / "result.json").read_text())
     for client_id in result["missing_clients"]:
         say(console, f"client {client_id} was not there at the end: its last model stays as it was")
-    say(console, f"done, digest {result['digest']}; look at it with: fedpurin show {out}")
+    say(console, f"done, digest {result['digest']}; look at it with: {command('show', out)}")
     say(console, "the personal models are at the sites")
     return 0
 
@@ -235,9 +236,10 @@ def status(run: Path, *, console: Console, as_json: bool = False) -> int:
 def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
     """What a site has sent; 1 if a message that was kept is not as recorded, or a line is damaged."""
     lines = read_audit(state)
+    bad = int(any(line["kept"] in ("gone", "changed", "damaged") for line in lines))
     if as_json:
         say(console, json.dumps(lines, indent=1))
-        return 0
+        return bad
     say(console, f"{'round':>5} {'what':>7} {'bytes':>12} {'values':>18} {'metrics':>8} {'kept':>8}  sha256")
     for line in lines:
         values = f"{line['values']:,} {line['type']}".strip()
@@ -246,4 +248,4 @@ def audit(state: Path, *, console: Console, as_json: bool = False) -> int:
             f"{line['round']:>5} {line['what']:>7} {line['bytes']:>12,} {values:>18} "
             f"{'yes' if line['metrics'] else 'no':>8} {line['kept']:>8}  {line['sha256']}",
         )
-    return int(any(line["kept"] in ("gone", "changed", "damaged") for line in lines))
+    return bad

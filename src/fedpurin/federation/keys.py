@@ -33,6 +33,7 @@ from fedpurin.federation.certificates import (
     write_private,
 )
 from fedpurin.files import unused
+from fedpurin.shell import command
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def load_server_keys(folder: Path) -> ServerKeys:
         if (end := expiry(keys.path(name))) < dt.datetime.now(dt.UTC):
             raise ConfigError(
                 f"{keys.path(name)} expired on {end:%Y-%m-%d}: "
-                f"run `fedpurin federation keys {keys.folder.parent} --renew`"
+                f"run `{command('federation', 'keys', keys.folder.parent, '--renew')}`"
             )
     return keys
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import Any
 
@@ -16,4 +17,7 @@ def need(module: str, purpose: str = "the HTML report") -> Any:
 
 
 def need_matplotlib() -> Any:
+    log = logging.getLogger("matplotlib")
+    if log.level == logging.NOTSET:  # without a home it tells of its cache, at length
+        log.setLevel(logging.ERROR)
     return need("matplotlib", "a PNG, SVG or PDF figure")

@@ -22,6 +22,7 @@ from fedpurin.report.style import MOMENT_LABELS, look, plotly_template
 from fedpurin.report.summary import cards, results
 from fedpurin.runs.run import Run, find_runs, load_run
 from fedpurin.runs.same_setting import own_name
+from fedpurin.shell import command
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHOWN_NOTICES = 5
@@ -151,8 +152,8 @@ def _notices(runs: Sequence[Run]) -> list[str]:
 def _again(group: Group, main: bool) -> dict[str, Any]:
     """How to run a group again."""
     run = group.runs[0]
-    file = shlex.quote(str(run.path / "config.toml"))
-    commands = [f"fedpurin run {file} --seed {other.seed}" for other in group.runs]
+    file = run.path / "config.toml"
+    commands = [command("run", file, "--seed", other.seed) for other in group.runs]
     if started := run.environment.get("command"):
         commands.append(f"# first started as: {shlex.join([Path(started[0]).name, *started[1:]])}")
     digests = [str(other.summary["digest"]) for other in group.runs if other.summary.get("digest")]

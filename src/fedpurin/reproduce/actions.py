@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fedpurin.errors import ConfigError, RunError
 from fedpurin.files import check_writable, write_atomic
@@ -52,12 +54,13 @@ def _output(args: argparse.Namespace) -> Path:
 
 
 def build_source(args: argparse.Namespace) -> Source:
+    _check_numbers(args)
     request = Request(
         scale=args.scale,
         datasets=tuple(_list(args.dataset)),
         alphas=tuple(_numbers(args.alpha, "--alpha")),
         methods=tuple(_methods(args.method)),
-        seeds=tuple(int(s) for s in _numbers(args.seeds, "--seeds")),
+        seeds=tuple(_whole_numbers(args.seeds, "--seeds")),
         rounds=args.rounds,
         changes=parse_sets(args.set),
         levels=tuple(_numbers(args.levels, "--levels")),
@@ -76,9 +79,28 @@ def _list(text: str | None) -> list[str]:
 
 def _numbers(text: str | None, flag: str) -> list[float]:
     try:
-        return [float(part) for part in _list(text)]
+        numbers = [float(part) for part in _list(text)]
     except ValueError:
-        raise ConfigError(f"{flag} {text!r} should be numbers separated by commas") from None
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise ConfigError(f"{flag} {text!r} should be numbers separated by commas")
+    return numbers
+
+
+def _whole_numbers(text: str | None, flag: str) -> list[int]:
+    try:
+        return [int(part) for part in _list(text)]
+    except ValueError:
+        raise ConfigError(f"{flag} {text!r} should be whole numbers separated by commas") from None
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    if args.rounds is not None and args.rounds < 1:
+        raise ConfigError(f"--rounds {args.rounds} should be 1 or more")
+    if args.workers < 0:
+        raise ConfigError(f"--workers {args.workers} should be 1 or more, or 0 for one per core")
+    if args.minutes is not None and not args.minutes >= 0:
+        raise ConfigError(f"--minutes {args.minutes} should be 0 or more")
 
 
 def _methods(text: str | None) -> list[str]:
@@ -170,6 +192,8 @@ def _docs(args: argparse.Namespace, means: Means) -> int:
 def _queue(args: argparse.Namespace, source: Source, means: Means) -> int:
     folder, runs = experiments_folder(args.experiments), Path(args.runs)
     queue = queues.Queue.load(folder)
+    for words in queue.figures:
+        _asked(words, str(folder))  # refused before the hours of work, not after them
     if args.dry_run or not args.commit:
         queues.show(queue, queue.steps(source.store, runs, args.workers), means)
         if args.dry_run or not queues.work(queue, source.store, runs, means, args.minutes):
@@ -184,13 +208,23 @@ def _queue(args: argparse.Namespace, source: Source, means: Means) -> int:
     return 0
 
 
+class _Words(argparse.ArgumentParser):
+    """A command line that stands in a file; what is wrong with it is an error of that file."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
 def _asked(words: list[str], experiments: str | None) -> tuple[str, Source]:
     """What a command line within a document or the queue asks for, and from what it is made."""
-    parser = argparse.ArgumentParser(prog="reproduce", add_help=False)
+    parser = _Words(prog="reproduce", add_help=False)
     add_arguments(parser)
-    args = parser.parse_args(words)
-    args.experiments = experiments
-    return args.what, build_source(args)
+    try:
+        args = parser.parse_args(words)
+        args.experiments = experiments
+        return args.what, build_source(args)
+    except ConfigError as problem:
+        raise ConfigError(f"reproduce {shlex.join(words)}: {problem}") from None
 
 
 def block(words: list[str], experiments: str | None) -> str:

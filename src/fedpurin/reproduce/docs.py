@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fedpurin.errors import DataError
-from fedpurin.files import write_atomic
+from fedpurin.errors import ConfigError, DataError
+from fedpurin.files import read_bounded, write_atomic
 
 BLOCK = re.compile(
     r"(?P<begin><!-- (?P<kind>reproduce|output) (?P<words>[^\n]*?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
@@ -25,6 +25,7 @@ BLOCK = re.compile(
 )
 Render = Callable[[list[str]], str]
 COLUMNS = 100
+LARGEST_PAGE = 2**24  # bytes
 
 
 def renewed(text: str, render: Render, folder: Path) -> str:
@@ -36,11 +37,19 @@ def renewed(text: str, render: Render, folder: Path) -> str:
         )
 
     def block(match: re.Match[str]) -> str:
-        words = shlex.split(match["words"])
+        words = words_of(match["words"], f"<!-- {match['kind']} {match['words']} -->")
         body = render(words) if match["kind"] == "reproduce" else output(words, folder)
         return f"{match['begin']}{body}{match['end']}"
 
     return BLOCK.sub(block, text)
+
+
+def words_of(line: str, where: str) -> list[str]:
+    """The words of a command line that stands in a file."""
+    try:
+        return shlex.split(line)
+    except ValueError as problem:
+        raise ConfigError(f"{where} is no command line ({problem}); mend its quotes") from None
 
 
 def output(words: list[str], folder: Path) -> str:
@@ -63,9 +72,11 @@ def output(words: list[str], folder: Path) -> str:
 def update(file: Path, render: Render, *, check: bool) -> bool:
     """Rewrite the file's blocks, or only look. Returns whether it was up to date."""
     try:
-        before = file.read_text("utf-8")
+        before = read_bounded(file, LARGEST_PAGE).decode()
     except OSError as problem:
-        raise DataError(f"cannot read {file}: {problem.strerror}") from problem
+        raise DataError(f"cannot read {file}: {problem.strerror}; name a Markdown file") from problem
+    except UnicodeDecodeError as problem:
+        raise DataError(f"{file} is not UTF-8 ({problem}); name a Markdown file") from problem
     after = renewed(before, render, file.parent)
     if after != before and not check:
         write_atomic(file, after)

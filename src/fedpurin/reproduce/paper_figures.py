@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedpurin.files import write_with, writing
 from fedpurin.report.style import DASHES, look, matplotlib_style
 from fedpurin.reproduce.recipes import Column, Recipe, Variant
 from fedpurin.reproduce.result_store import Record
@@ -23,12 +25,15 @@ LEGEND_WIDTH = 70  # characters below a single panel
 
 
 def save(figure: Any, out: Path, name: str) -> list[Path]:
-    """PNG and PDF; without a date inside, so that the same numbers give the same files."""
-    out.mkdir(parents=True, exist_ok=True)
+    """PNG and PDF, each whole or not at all; without a date, so that the same numbers give the same files."""
     without = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
-    for kind, keys in without.items():
-        figure.savefig(out / f"{name}.{kind}", metadata=dict.fromkeys(keys), bbox_inches="tight")
-    return [out / f"{name}.{kind}" for kind in without]
+    files = [out / f"{name}.{kind}" for kind in without]
+    for file, (kind, keys) in zip(files, without.items(), strict=True):
+        draw = partial(figure.savefig, format=kind, metadata=dict.fromkeys(keys), bbox_inches="tight")
+        with writing(file):
+            out.mkdir(parents=True, exist_ok=True)
+            write_with(file, draw)
+    return files
 
 
 def line_look(method: str, place: int = 0) -> tuple[str, Any]:

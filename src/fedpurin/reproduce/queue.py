@@ -7,7 +7,6 @@ of an unfinished one when it is stopped (time is up, Ctrl-C, SIGTERM). Then figu
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import time
 import tomllib
@@ -17,29 +16,31 @@ from typing import Any
 
 from fedpurin.errors import ConfigError, FedpurinError, RunError
 from fedpurin.files import LARGEST_CONFIGURATION, make_folders, only_process, read_bounded
+from fedpurin.reproduce.docs import words_of
 from fedpurin.reproduce.execute import Means, Step, Stopped, add_run, carry_out, clock, plan
 from fedpurin.reproduce.result_store import ResultStore
 from fedpurin.reproduce.scales import Request
 from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import Cell
+from fedpurin.runs.shapes import NUMBER, TEXT, WHOLE, Needed, Plain, complaint
 from fedpurin.settings import parse_sets
 from fedpurin.stopping import stoppable
 
 LOWEST_PRIORITY = 19
-KEYS = {
-    "name",
-    "question",
-    "method",
-    "scale",
-    "dataset",
-    "alpha",
-    "seeds",
-    "rounds",
-    "set",
-    "coverage",
-    "norms",
+CELL = {
+    "name": Needed(TEXT),
+    "question": TEXT,
+    "method": Needed(TEXT),
+    "scale": TEXT,
+    "dataset": TEXT,
+    "alpha": NUMBER,
+    "seeds": [WHOLE],
+    "rounds": Plain((int,), "a whole number from 1", 1),
+    "set": [TEXT],
+    "coverage": Plain((bool,), "true or false"),
+    "norms": Plain((bool,), "true or false"),
 }
-DOCUMENT_KEYS = {"files", "figures", "out"}
+DOCUMENTS = {"files": [TEXT], "figures": [TEXT], "out": TEXT}
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,17 @@ class Queue:
             ) from problem
         except (ValueError, RecursionError) as problem:
             raise ConfigError(f"{file} is not valid TOML: {problem}") from problem
-        documents, base = table.get("documents", {}), folder.resolve().parent
-        _known(documents, DOCUMENT_KEYS, f"{file}, [documents]")
+        documents, cells, base = table.get("documents", {}), table.get("cell", []), folder.resolve().parent
+        _fits(documents, DOCUMENTS, f"{file}, [documents]")
+        if not isinstance(cells, list):
+            raise ConfigError(f"{file}: cell should be written as [[cell]], once for each")
+        for number, entry in enumerate(cells, start=1):
+            _fits(entry, CELL, f"{file}, cell {number}")
         return cls(
             folder,
-            wanted=[_wanted(entry, f"{file}, cell {i}") for i, entry in enumerate(table.get("cell", []), 1)],
+            wanted=[_wanted(entry) for entry in cells],
             files=[base / name for name in documents.get("files", [])],
-            figures=[shlex.split(words) for words in documents.get("figures", [])],
+            figures=[words_of(words, f"{file}: {words}") for words in documents.get("figures", [])],
             out=base / documents.get("out", "."),
         )
 
@@ -94,11 +99,7 @@ class Queue:
         return list(by_cell.values())
 
 
-def _wanted(entry: dict[str, Any], where: str) -> Wanted:
-    _known(entry, KEYS, where)
-    for key in ("name", "method"):
-        if not isinstance(entry.get(key), str):
-            raise ConfigError(f"{where} needs a {key}")
+def _wanted(entry: dict[str, Any]) -> Wanted:
     cells, waits = [], ""
     try:
         request = Request(
@@ -119,10 +120,12 @@ def _wanted(entry: dict[str, Any], where: str) -> Wanted:
     return Wanted(entry["name"], question, cells, extra, waits)
 
 
-def _known(entry: dict[str, Any], keys: set[str], where: str) -> None:
-    if unknown := set(entry) - keys:
+def _fits(entry: Any, shape: dict[str, Any], where: str) -> None:
+    if said := complaint(entry, shape, "it"):
+        raise ConfigError(f"{where}: {said}")
+    if unknown := set(entry) - set(shape):
         raise ConfigError(
-            f"{where}: unknown {', '.join(sorted(unknown))}; it accepts {', '.join(sorted(keys))}"
+            f"{where}: unknown {', '.join(sorted(unknown))}; it accepts {', '.join(sorted(shape))}"
         )
 
 

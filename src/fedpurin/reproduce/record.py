@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
-from safetensors.torch import load_file as load_tensors
 
 from fedpurin.errors import RunError
 from fedpurin.job import Job
 from fedpurin.reproduce.perturbation import settle_norms
 from fedpurin.reproduce.result_store import ACCURACY_UNIT, identity
 from fedpurin.runs.checkpoints import checkpoints
-from fedpurin.runs.parsing import read_toml
+from fedpurin.runs.coverage import Coverage, read_coverage
+from fedpurin.runs.models import model_file, read_model
 from fedpurin.runs.run import MOMENTS, Run, load_run
 from fedpurin.runs.same_setting import config_of
+from fedpurin.shell import command
 from fedpurin.train import evaluate, prepare_process
 
 HEAT_MAP_LIMIT = 1200  # elements of a layer's first output kernel that a heat map keeps
@@ -34,7 +34,7 @@ def run_record(path: Path, *, partial: bool = False) -> dict[str, Any]:
     if not run.complete and not partial:
         raise RunError(
             f"{path} is not complete ({run.rounds} of {run.planned_rounds} rounds); finish it with "
-            f"fedpurin resume {path}, or store what is there with --partial"
+            f"{command('resume', path)}, or store what is there with --partial"
         )
     if run.rounds == 0:
         raise RunError(f"{path} has no finished round yet; import it later")
@@ -116,7 +116,7 @@ def _seconds(run: Run) -> dict[str, float]:
 def coverage_record(path: Path) -> dict[str, Any] | None:
     """The line of `coverage.jsonl`: how often parameters were critical; None where nothing was counted."""
     run = load_run(path)
-    stored = run.coverage() or _coverage_so_far(path)
+    stored = run.coverage() or _coverage_so_far(run)
     if stored is None:
         return None
     rounds = int(stored["rounds"][0])
@@ -139,10 +139,10 @@ def coverage_record(path: Path) -> dict[str, Any] | None:
     }
 
 
-def _coverage_so_far(path: Path) -> dict[str, NDArray[Any]] | None:
+def _coverage_so_far(run: Run) -> Coverage | None:
     """Of an unfinished run: what its newest checkpoint counted."""
-    files = [folder / "coverage.safetensors" for folder in checkpoints(path / "checkpoints")]
-    return next((load_file(file) for file in reversed(files) if file.is_file()), None)
+    files = [folder / "coverage.safetensors" for folder in checkpoints(run.path / "checkpoints")]
+    return next((read_coverage(file, run.layers) for file in reversed(files) if file.is_file()), None)
 
 
 def shown_layers(layers: list[dict[str, Any]]) -> list[str]:
@@ -201,16 +201,19 @@ def norms_record(path: Path, data_dir: str = "") -> dict[str, Any]:
     the model is evaluated with statistics that do not fit it. Here they are estimated anew over the client's
     own training samples, without touching a weight, from the final models of a finished run.
     """
-    config = config_of(read_toml(path / "config.toml"))
-    files = sorted((path / "models").glob("client-*.safetensors"))
-    if not files:
-        raise RunError(f"{path} has no final models; finish it with: fedpurin resume {path}")
+    run = load_run(path)
+    config = config_of(run.config)
+    if not any(model_file(path, client).exists() for client in range(run.clients)):
+        raise RunError(f"{path} has no final models; finish it with: {command('resume', path)}")
     prepare_process()
     job = Job.build(config.updated({"data": {"dir": data_dir}}) if data_dir else config)
     accuracy: dict[str, list[int]] = {"merged": [], "settled": []}
-    for client, file in enumerate(files):
+    for client in range(run.clients):
         model, data = job.model(client), job.client_data(client)
-        model.load_state_dict(load_tensors(file))
+        try:
+            model.load_state_dict(read_model(path, client, run.result))
+        except RuntimeError as problem:  # other names or shapes
+            raise RunError(f"{model_file(path, client)} is no model of {path}: {problem}") from problem
         for name, values in accuracy.items():
             if name == "settled":
                 settle_norms(model, data)

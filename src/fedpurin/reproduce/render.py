@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedpurin.errors import ConfigError
 from fedpurin.reproduce import accuracy_tables as accuracy
 from fedpurin.reproduce import (
     bundled,
@@ -80,6 +81,8 @@ def tables(name: str, source: Source) -> Sequence[Shown]:
         return [checks.decile_table(line) for line in checks.lines(source)]
     if name in ("figure-traffic", "figure-worth", "figure-coverage"):
         return []
+    if name not in OF_THE_STORE:
+        raise ConfigError(f"{name} makes no table; name one of {', '.join([*OF_A_RECIPE, *OF_THE_STORE])}")
     return [OF_THE_STORE[name](source)]
 
 

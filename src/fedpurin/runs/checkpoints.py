@@ -87,7 +87,7 @@ def write_checkpoint(folder: Path, made: Checkpoint) -> None:
         "round": made.round,
         "lengths": {name: log.length for name, log in made.logs.items()},
         "log_checksums": {name: log.crc for name, log in made.logs.items()},
-        "checksums": {name: _checksum(temporary / f"{name}.safetensors") for name in made.parts},
+        "checksums": {name: checksum(temporary / f"{name}.safetensors") for name in made.parts},
         "setting": made.setting,
         "setting_checksum": _of_json(made.setting),
     }
@@ -117,7 +117,7 @@ def read_checkpoint(folder: Path, logs: dict[str, Path]) -> Checkpoint:
         length = int(about["lengths"][name])
         if not 0 <= length <= file.stat().st_size:
             raise ValueError(f"{name} is shorter than when it was made")
-        covered[name] = Log(length, _checksum(file, length))
+        covered[name] = Log(length, checksum(file, length))
         if known is not None and known[name] != covered[name].crc:
             raise ValueError(f"{name} is not as it was when it was made")
     setting = about.get("setting")
@@ -157,7 +157,7 @@ def write_tensors(tensors: Tensors, file: Path) -> None:
         raise OSError(int(found[1]), os.strerror(int(found[1]))) from problem
 
 
-def _checksum(file: Path, length: int | None = None) -> int:
+def checksum(file: Path, length: int | None = None) -> int:
     """CRC-32, read in pieces: a checkpoint may be as large as the memory."""
     crc, left = 0, file.stat().st_size if length is None else length
     with files.regular(file).open("rb") as content:
@@ -171,6 +171,6 @@ def _of_json(value: Any) -> int:
 
 
 def _load(file: Path, crc: int) -> Tensors:
-    if _checksum(file) != crc:
+    if checksum(file) != crc:
         raise ValueError(f"{file} is not as it was written")
     return load_file(file)

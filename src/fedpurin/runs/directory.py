@@ -32,17 +32,20 @@ from fedpurin.runs.checkpoints import (
     Log,
     Tensors,
     checkpoints,
+    checksum,
     read_checkpoint,
     read_indices,
     write_checkpoint,
     write_tensors,
 )
+from fedpurin.runs.models import CHECKSUMS, model_file
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
 from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
 from fedpurin.runs.same_setting import changes, decisive, setting_of
 from fedpurin.runs.shapes import ENVIRONMENT
 from fedpurin.runs.unwritable import UnwritableError
+from fedpurin.shell import command
 
 LOGS = ("metrics.jsonl", "ledger.jsonl")
 BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
@@ -59,6 +62,7 @@ class RunDirectory:
         self.warnings: list[str] = []  # what `rewind` had to do; for whoever started it to show
         self._logs = {log: Log() for log in LOGS}
         self._rows: list[RowFile] = []
+        self._models: dict[int, int] = {}  # CRC-32 of each client's final model
         self._config: Config | None = None
         self._beside: list[Tensors] = []  # where the records are of checkpoints older than the one in use
         self._lock = _lock(path)
@@ -104,7 +108,7 @@ class RunDirectory:
         with contextlib.ExitStack() as on_failure:
             run = on_failure.enter_context(cls.open(path))
             if run.complete:
-                raise RunError(f"{path} is complete; show it with: fedpurin show {path}")
+                raise RunError(f"{path} is complete; show it with: {command('show', path)}")
             job = Job.build(run.config(), given)
             run._check("layout.json", job.describe_layout(), "the model and its exchanged parameters")
             run._check("clients.json", job.describe_clients(), "the clients and their data")
@@ -223,7 +227,7 @@ class RunDirectory:
             except OSError as problem:
                 raise RunError(
                     f"cannot read the checkpoint {folder}: {problem.strerror}; nothing was changed; make it "
-                    f"readable, then: fedpurin resume {self.path}"
+                    f"readable, then: {command('resume', self.path)}"
                 ) from problem
             with self._writing():
                 for log in LOGS:
@@ -278,10 +282,11 @@ class RunDirectory:
     # The end
 
     def save_model(self, client: int, tensors: Tensors) -> None:
-        folder = self.path / "models"
         with self._writing():
-            files.make_folders(folder)
-            files.write_with(folder / f"client-{client:04d}.safetensors", partial(write_tensors, tensors))
+            files.make_folders(self.path / "models")
+            file = model_file(self.path, client)
+            files.write_with(file, partial(write_tensors, tensors))
+            self._models[client] = checksum(file)
 
     def save_tensors(self, name: str, tensors: Tensors) -> None:
         with self._writing():
@@ -294,6 +299,8 @@ class RunDirectory:
         summary = replace(load_run(self.path), config=config).derive_summary()
         digest = None if missing else run_digest([digests[c] for c in range(clients)], self.ledger_bytes())
         made = {"ledger_checksum": self._logs["ledger.jsonl"].crc, "setting": decisive(config)}
+        if self._models:
+            made[CHECKSUMS] = [self._models.get(client) for client in range(clients)]
         result = {**summary, "digest": digest, "missing_clients": missing, **made}
         with self._writing():
             files.write_atomic(self.path / "result.json", json.dumps(result, indent=1))
@@ -324,7 +331,7 @@ def _check_free(path: Path) -> None:
     filled = [log for log in LOGS if (path / log).is_file() and (path / log).stat().st_size]
     kept = [*path.glob("checkpoints/round-*")]
     if is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
-        remedy = f"continue it with: fedpurin resume {path}" if is_run(path) else "empty it"
+        remedy = f"continue it with: {command('resume', path)}" if is_run(path) else "empty it"
         raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import tomllib
 from pathlib import Path
@@ -12,6 +13,13 @@ from fedpurin.files import LARGEST_CONFIGURATION, read_bounded, regular
 from fedpurin.runs.shapes import RESTORE, check
 
 
+def unreadable(file: Path, error: OSError) -> RunError:
+    """Nothing says that the file is damaged: whoever may read it loses nothing."""
+    denied = error.errno in (errno.EACCES, errno.EPERM)
+    remedy = "change its permissions" if denied else RESTORE
+    return RunError(f"{file} cannot be read: {error.strerror or error}; {remedy}")
+
+
 def read_lines(file: Path) -> list[dict[str, Any]]:
     """The objects of a .jsonl file. A torn last line, left by a crash or a run still writing, is dropped."""
     try:
@@ -19,7 +27,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RunError(f"{file} cannot be read ({error.strerror}); {RESTORE}") from error
+        raise unreadable(file, error) from error
     return parse_lines(file, raw)
 
 
@@ -61,8 +69,10 @@ def read_toml(file: Path, shape: Any = None) -> dict[str, Any]:
         table = tomllib.loads(read_bounded(file, LARGEST_CONFIGURATION).decode())
     except FileNotFoundError:
         raise RunError(f"{file.parent} is not a run directory: it has no {file.name}") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise RunError(f"{file} cannot be read: {error}") from error
+    except OSError as error:
+        raise unreadable(file, error) from error
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{file} cannot be read: {error}; {RESTORE}") from error
     return check(file, table, shape)
 
 
@@ -73,7 +83,7 @@ def read_json(file: Path, shape: Any = None, remedy: str = RESTORE) -> dict[str,
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunError(f"{file} cannot be read ({error.strerror}); {remedy}") from error
+        raise unreadable(file, error) from error
     except (ValueError, RecursionError) as error:
         raise RunError(f"{file} is not valid JSON ({error}): it is damaged; {remedy}") from error
     if not isinstance(data, dict):

@@ -16,6 +16,7 @@ from fedpurin.errors import RunError
 from fedpurin.runs import shapes
 from fedpurin.runs.ledger import Ledger
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
+from fedpurin.shell import command
 
 MOMENTS = ("trained", "upload", "merged")
 VALIDATION = "validation"  # the trained models once more, on validation samples
@@ -23,7 +24,7 @@ VALIDATION = "validation"  # the trained models once more, on validation samples
 
 def read_run(path: Path) -> dict[str, Any]:
     """The fields of `Run`."""
-    without, again = "delete it to go on without it", f"delete it, then: fedpurin resume {path}"
+    without, again = "delete it to go on without it", f"delete it, then: {command('resume', path)}"
     result = read_json(path / "result.json", shapes.RESULT, again)  # first: the logs are whole if it is there
     config = read_toml(path / "config.toml", shapes.CONFIG)
     people = read_json(path / "clients.json", shapes.CLIENTS) or {}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpurin.errors import ConfigError, RunError
-from fedpurin.files import regular
+from fedpurin.runs.coverage import Coverage, read_coverage
 from fedpurin.runs.ledger import MIB, SECTIONS, Floats, Ledger
 from fedpurin.runs.reading import MOMENTS, VALIDATION, measurements, read_run
 from fedpurin.runs.same_setting import changes, decisive, method_label, method_settings
@@ -131,18 +131,10 @@ class Run:
                 shares[names.index(name), line["round"] - 1] = np.nan if share is None else share
         return names, shares
 
-    def coverage(self) -> dict[str, NDArray[Any]] | None:
+    def coverage(self) -> Coverage | None:
         """coverage.safetensors: how often each parameter was critical; None for methods without masks."""
         file = self.path / "coverage.safetensors"
-        if not file.exists():
-            return None
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            return load_file(regular(file))
-        except (SafetensorError, OSError) as error:
-            raise RunError(f"{file} cannot be read ({error}); delete it to report without it") from error
+        return read_coverage(file, self.layers) if file.exists() else None
 
     def seconds(self) -> float:
         """Wall clock of all rounds so far."""
@@ -185,10 +177,12 @@ class Run:
                 if t is not None and 1 <= t <= self.rounds:
                     chosen_n[client] = t
         who = np.flatnonzero(chosen_n)
-        if not len(who):
-            return {}
         at = (chosen_n[who] - 1, who)
         test_n, validation_n = self.accuracy("trained")[at], self.accuracy(VALIDATION)[at]
+        told = ~np.isnan(test_n + validation_n)  # who names a round of which it told nothing does not count
+        if not told.any():
+            return {}
+        test_n, validation_n, chosen_n[who[~told]] = test_n[told], validation_n[told], 0
         return {
             "by_validation": {
                 "accuracy": float(test_n.mean()),

@@ -99,7 +99,14 @@ CLIENTS = {
     "test_counts": [[COUNT]],
     "split_fingerprint": TEXT,
 }
-LAYOUT = {"exchanged": COUNT, "layers": [{"name": Needed(TEXT), "size": COUNT, "shape": [COUNT]}]}
+LAYER = {
+    "name": Needed(TEXT),
+    "shape": Needed([COUNT]),
+    "size": Needed(COUNT),
+    "kind": Needed(TEXT),
+    "exchanged": Needed(Plain((bool,), "true or false")),
+}
+LAYOUT = {"exchanged": COUNT, "layers": [LAYER]}
 FIGURES = {key: Needed(Maybe(NUMBER)) for key in ("best", "last", "mean_of_last_10", "worst_client")}
 RESULT = {
     "dataset": Needed(TEXT),
@@ -107,6 +114,7 @@ RESULT = {
     "rounds": Needed(COUNT),
     "digest": Maybe(TEXT),
     "setting": ANY_TABLE,
+    "model_checksums": [Maybe(COUNT)],
     "accuracy": Needed({moment: Needed(FIGURES) for moment in ("trained", "upload", "merged")}),
     "by_validation": {"accuracy": Needed(NUMBER), "rounds": [COUNT]},
     "mib_per_client_round": Needed({way: Needed(NUMBER) for way in ("up", "down")}),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedpurin.errors import RunError
 from fedpurin.runs.run import is_run
+from fedpurin.shell import command
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REMEDIES = {
@@ -31,5 +32,9 @@ class UnwritableError(RunError):
         super().__init__(self.said)
 
     def __str__(self) -> str:
-        again = f"fedpurin resume {self.path}" if is_run(self.path) else "run the same command again"
+        try:
+            resumable = is_run(self.path)
+        except OSError:  # it was made with no permissions at all
+            return self.said
+        again = command("resume", self.path) if resumable else "run the same command again"
         return f"{self.said}, then: {again}"

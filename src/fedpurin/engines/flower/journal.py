@@ -91,13 +91,19 @@ def read_audit(state: Path) -> list[Line]:
     path = state / AUDIT
     if not path.exists():
         raise RunError(f"{path} does not exist: give the --state of a client that has sent something")
-    return [_checked(state, text) for text in path.read_text(errors="replace").splitlines() if text]
+    try:
+        lines = files.regular(path).read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}); give the --state of a client") from error
+    return [_checked(state, text) for text in lines if text]
 
 
 def _checked(state: Path, text: str) -> Line:
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         line: Line = json.loads(text)
-        if line.keys() >= UNREADABLE.keys():
+        if line.keys() >= UNREADABLE.keys() and all(
+            type(line[name]) is type(usual) for name, usual in UNREADABLE.items()
+        ):
             return {**line, "kept": _kept(state, line)}
     return {**UNREADABLE, "kept": "damaged"}
 
@@ -105,7 +111,11 @@ def _checked(state: Path, text: str) -> Line:
 def _kept(state: Path, line: Line) -> str:
     if "file" not in line:
         return "no"
-    file = state / line["file"]
-    if not file.exists():
+    file = state / str(line["file"])
+    try:
+        content = files.read_bounded(file, max(0, line["bytes"]))
+    except FileNotFoundError:
         return "gone"
-    return "yes" if hashlib.sha256(file.read_bytes()).hexdigest() == line["sha256"] else "changed"
+    except (OSError, ValueError):  # no file, a longer one, or no name of one
+        return "changed"
+    return "yes" if hashlib.sha256(content).hexdigest() == line["sha256"] else "changed"
