@@ -19,7 +19,7 @@ from fedpurin.errors import ConfigError
 from fedpurin.methods import Method, find_method, installed_methods, method_names
 from fedpurin.report.run_groups import group_runs
 from fedpurin.report.style import look
-from fedpurin.runs.directory import default_path
+from fedpurin.runs.places import default_path
 from fedpurin.runs.run import load_run
 
 README = Path(__file__).parents[1] / "examples" / "methods" / "README.md"

@@ -28,7 +28,8 @@ from fedpurin.given import AnyMethodForm, Given, Model, with_method
 from fedpurin.job import Job
 from fedpurin.progress import usual_progress
 from fedpurin.result import RunResult, load_result
-from fedpurin.runs.directory import default_path, models_to_collect, stored_config
+from fedpurin.runs.directory import stored_config
+from fedpurin.runs.places import default_path, models_to_collect
 from fedpurin.runs.same_setting import cell_key
 from fedpurin.task import Loss, Metric, Optimiser
 

@@ -18,8 +18,8 @@ from fedpurin.given import AnyMethodForm, Given, method_name, with_method
 from fedpurin.job import Job
 from fedpurin.methods import find_method
 from fedpurin.result import Comparison, load_result
-from fedpurin.runs.directory import models_to_collect
 from fedpurin.runs.parsing import read_json
+from fedpurin.runs.places import models_to_collect
 from fedpurin.runs.shapes import ANY_TABLE, WHOLE, Each, Needed
 from fedpurin.settings import names_of, plain
 

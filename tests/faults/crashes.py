@@ -25,7 +25,7 @@ from victims import Victim, start, wait_until_gone, without_roots_rights
 from fedpurin import files
 from fedpurin.engines.local import _Worker
 from fedpurin.runs.checkpoints import checkpoints
-from fedpurin.runs.directory import models_to_collect
+from fedpurin.runs.places import models_to_collect
 from tiny import tiny_config
 
 MOST_IN_A_ROW = 6  # faults of one run before it may end in peace

@@ -28,8 +28,10 @@ from fedpurin.files import check_writable, write_atomic, write_with
 from fedpurin.job import Job
 from fedpurin.result import load_result
 from fedpurin.runs import checkpoints as runs_checkpoints
-from fedpurin.runs.directory import LOGS, RunDirectory, default_path, run_digest, stored_config
+from fedpurin.runs.directory import LOGS, RunDirectory, stored_config
 from fedpurin.runs.ledger import Ledger
+from fedpurin.runs.models import run_digest
+from fedpurin.runs.places import default_path
 from fedpurin.runs.run import load_run
 from fedpurin.runs.unwritable import UnwritableError
 from fedpurin.train import evaluate

@@ -89,7 +89,8 @@ def _terms(args: argparse.Namespace) -> dict[str, Any]:
 def run_up(args: argparse.Namespace) -> int:
     """A whole federation on this machine, for trying out."""
     from fedpurin.federation import commands
-    from fedpurin.runs.directory import default_path, stored_config
+    from fedpurin.runs.directory import stored_config
+    from fedpurin.runs.places import default_path
 
     if args.resume and not args.out:
         raise ConfigError("--resume needs --out RUN, the run to continue")

@@ -62,7 +62,7 @@ def _add_shown(parser: argparse.ArgumentParser) -> None:
 
 def run_one(args: argparse.Namespace) -> int:
     """Run one method."""
-    from fedpurin.runs.directory import default_path
+    from fedpurin.runs.places import default_path
 
     config = read_config(args)
     out = args.out or default_path(config)

@@ -16,8 +16,9 @@ from fedpurin.federation.launch import Launched, alone, federation_folder
 from fedpurin.federation.service import program
 from fedpurin.job import Job
 from fedpurin.ready import check_ready
-from fedpurin.runs.directory import RunDirectory, models_to_collect
+from fedpurin.runs.directory import RunDirectory
 from fedpurin.runs.parsing import read_lines
+from fedpurin.runs.places import models_to_collect
 
 
 def check(job: Job, data: list[str] | None = None) -> None:

@@ -8,7 +8,6 @@ Whatever changes a file goes through `fedpurin.files`.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import tomllib
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
-
-from filelock import FileLock, Timeout
 
 from fedpurin import files
 from fedpurin.config import Config
@@ -38,18 +35,15 @@ from fedpurin.runs.checkpoints import (
     write_checkpoint,
     write_tensors,
 )
-from fedpurin.runs.models import CHECKSUMS, model_file
+from fedpurin.runs.models import CHECKSUMS, model_file, run_digest
 from fedpurin.runs.parsing import read_json, read_lines, read_toml
+from fedpurin.runs.places import LOGS, check_free, take_lock
 from fedpurin.runs.rows import RowFile
 from fedpurin.runs.run import is_run, load_run
-from fedpurin.runs.same_setting import changes, decisive, setting_of
+from fedpurin.runs.same_setting import changes, decisive
 from fedpurin.runs.shapes import ENVIRONMENT
 from fedpurin.runs.unwritable import UnwritableError
 from fedpurin.shell import command
-
-LOGS = ("metrics.jsonl", "ledger.jsonl")
-BEGUN = {".lock", "environment.json", "layout.json", "clients.json", *LOGS, "checkpoints"}
-"""What is there before config.toml makes it a run."""
 
 Check = Callable[[int, dict[str, Tensors]], object]
 
@@ -65,7 +59,7 @@ class RunDirectory:
         self._models: dict[int, int] = {}  # CRC-32 of each client's final model
         self._config: Config | None = None
         self._beside: list[Tensors] = []  # where the records are of checkpoints older than the one in use
-        self._lock = _lock(path)
+        self._lock = take_lock(path)
 
     @classmethod
     def create(cls, path: Path, job: Job) -> RunDirectory:
@@ -77,10 +71,10 @@ class RunDirectory:
         config = job.config.to_toml()
         try:
             files.make_folders(path)
-            _check_free(path)
+            check_free(path)
             with contextlib.ExitStack() as on_failure:
                 run = on_failure.enter_context(cls(path))
-                _check_free(path)  # again, now that nobody else can write it
+                check_free(path)  # again, now that nobody else can write it
                 files.remove_leftovers(path)
                 for name, text in texts.items():
                     files.write_atomic(path / name, text)
@@ -318,47 +312,3 @@ def stored_config(path: Path) -> Config:
     """The configuration of a run that nobody is writing at the moment."""
     with RunDirectory.open(path) as directory:
         return directory.config()
-
-
-def models_to_collect(path: Path) -> bool:
-    """Whether a complete run still has its models with the sites of a federation on this machine."""
-    return (path / "result.json").is_file() and any(path.glob("federation/site-*"))
-
-
-def _check_free(path: Path) -> None:
-    """A new run may go where nothing is, or where the making of one was broken off."""
-    inside = [p for p in path.iterdir() if not p.name.endswith(".tmp")]
-    filled = [log for log in LOGS if (path / log).is_file() and (path / log).stat().st_size]
-    kept = [*path.glob("checkpoints/round-*")]
-    if is_run(path) or filled or kept or any(p.name not in BEGUN for p in inside):
-        remedy = f"continue it with: {command('resume', path)}" if is_run(path) else "empty it"
-        raise RunError(f"{path} is not empty; choose another --out, or {remedy}")
-
-
-def run_digest(client_digests: list[str], ledger: bytes) -> str:
-    """SHA-256 over each client's own SHA-256, by client id, and then the ledger's lines."""
-    sha = hashlib.sha256()
-    for digest in client_digests:
-        sha.update(bytes.fromhex(digest))
-    sha.update(ledger)
-    return sha.hexdigest()
-
-
-def default_path(config: Config, folder: Path = Path("runs")) -> Path:
-    """runs/METHOD-DATASET-aALPHA-sSEED, numbered where that exists; no alpha where it does nothing."""
-    dataset = config.data.dataset.replace(":", "-").replace(".", "-")
-    method = config.method.name or type(config.method).__name__
-    alpha = f"-a{config.data.alpha:g}" if "data.alpha" in setting_of(config.as_dict()) else ""
-    name = f"{method}-{dataset}{alpha}-s{config.run.seed}"
-    return files.unused(folder / name)
-
-
-def _lock(path: Path) -> FileLock:
-    lock = FileLock(path / ".lock", timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunError(f"{path} is being written by another process; wait for it or stop it") from None
-    except OSError as problem:
-        raise RunError(f"cannot write to {path}: {problem.strerror}; make it writable") from problem
-    return lock

@@ -1,7 +1,8 @@
-"""The clients' final models in a run directory."""
+"""The clients' final models in a run directory, and the digest of a run."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,12 @@ def read_model(run: Path, client: int, result: dict[str, Any] | None) -> dict[st
         raise unreadable(file, problem) from problem
     except (SafetensorError, LookupError, ValueError) as problem:
         raise RunError(f"{file} cannot be read ({problem}); restore it, or run again") from problem
+
+
+def run_digest(client_digests: list[str], ledger: bytes) -> str:
+    """SHA-256 over each client's own SHA-256, by client id, and then the ledger's lines."""
+    sha = hashlib.sha256()
+    for digest in client_digests:
+        sha.update(bytes.fromhex(digest))
+    sha.update(ledger)
+    return sha.hexdigest()
