@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checks import assert_advice_can_be_followed
@@ -16,10 +21,64 @@ from crashes import STARTS, STOPPED, Arena, Fault, signals
 from sweep import COMPLETE
 from victims import Victim
 
+from fedpurin.stopping import INTERRUPTED
+
 TORTURE = Path(__file__).with_name("torture.py")
+
+
+@pytest.fixture
+def torture(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program as a module, without what it does to the process that it runs in."""
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
+    return importlib.import_module("torture")
+
 
 LATE = "fedpurin: error: Ray could not be started (The current node timed out during startup.)"
 OTHER = "fedpurin: error: no Ray actor could start within 300 s"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--minutes", "nan"], "--minutes nan: give a number from 0 on"),
+        (["--minutes", "-1"], "--minutes -1.0: give a number from 0 on"),
+        (["--json", "/dev/full"], "/dev/full cannot be written"),
+        (["--table", "/dev/null"], "/dev/null holds no table"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_anything_is_broken(
+    torture: Any,
+    words: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["torture.py", *words])
+    with pytest.raises(SystemExit) as end:
+        torture.main()
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_who_stops_it_finds_nothing_left_and_what_was_counted(
+    torture: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def two_faults(*_: object) -> Iterator[Fault]:
+        yield Fault("kill -9", "inline")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torture, "torture", two_faults)
+    monkeypatch.setattr(torture, "warm_up", lambda: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    table = tmp_path / "new" / "table.json"
+    monkeypatch.setattr(sys, "argv", ["torture.py", "--minutes", "0", "--json", str(table)])
+    assert torture.main() == INTERRUPTED
+    assert "stopped" in capsys.readouterr().err
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [fault["name"] for fault in json.loads(table.read_text())] == ["kill -9"]
 
 
 @pytest.mark.parametrize(
