@@ -224,6 +224,7 @@ def test_double_precision_comes_back_as_double() -> None:
 
 ROW, EYE = torch.ones(1, 3), torch.eye(2, dtype=torch.bool)
 TWO, ALL = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
@@ -248,8 +249,67 @@ TWO, ALL = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
         (lambda: combine(TWO, ALL, EYE, torch.ones(3)), "weights"),
         (lambda: combine(TWO, ALL, EYE, torch.zeros(2)), "weights"),
         (lambda: combine(TWO, ALL, EYE, None, "mean"), "'mean'.*paper, support"),  # type: ignore[arg-type]
+        (lambda: perturbation(ROW.long(), ROW.long(), hessian=True), "gradient.*int64.*float"),
+        (lambda: critical_mask(ROW.numpy(), [3], 0.5), "torch tensor .* ndarray"),  # type: ignore[arg-type]
+        (lambda: critical_mask(ROW, [1.5, 1.5], 0.5), r"whole numbers.*\[1.5, 1.5\]"),  # type: ignore[list-item]
+        (lambda: critical_mask(ROW, [3], 0.5, floor=NAN), "floor = nan"),
+        (lambda: critical_mask(torch.tensor([[1.0, NAN, 2.0]]), [3], 0.5), "scores hold NaN"),
+        (lambda: threshold(EYE, 0, 5), "t = 0.*round 1"),
+        (lambda: collaborators(EYE, NAN, 5), "t = nan"),  # type: ignore[arg-type]
+        (lambda: collaborators(EYE, 1, NAN), "beta = nan"),  # type: ignore[arg-type]
+        (lambda: collaborators(torch.tensor([[1, NAN], [0.5, 1]]), 1, 5), "overlap holds NaN"),
+        (lambda: combine(TWO.long(), ALL, EYE), "values.*int64.*float"),
+        (lambda: combine(TWO * NAN, ALL, EYE), "values hold NaN"),
+        (lambda: combine(TWO.double() * 1e300, ALL, EYE), "beyond float32"),
+        (lambda: combine(TWO * 3e38, ALL, ~EYE | EYE), "sums are beyond float32"),
+        (lambda: combine(TWO, ALL, ~EYE), "row 0 lacks client 0 itself"),
+        (lambda: combine(TWO, ALL, EYE, torch.tensor([-1.0, 3.0])), r"weights.*from 0 up.*-1.0"),
+        (lambda: combine(TWO, ALL, EYE, torch.tensor([INF, 1.0])), "weights.*inf"),
+        (lambda: combine(TWO, ALL, EYE, torch.tensor([3e38, 3e38])), "sum in float32"),
+        (lambda: combine(TWO, ALL, EYE, [1, 1]), "weights must be a tensor"),  # type: ignore[arg-type]
     ],
 )
 def test_what_does_not_fit_is_named(call: Callable[[], Any], names: str) -> None:
     with pytest.raises(ValueError, match=names):
         call()
+
+
+# What is unusual and fits is computed as anything else
+
+
+def test_scores_of_any_float_type_give_the_same_mask() -> None:
+    scores = torch.tensor([[1.0, 4.0, 3.0, 2.0]])
+    for kind in (torch.float64, torch.float16, torch.bfloat16):
+        assert torch.equal(critical_mask(scores.to(kind), [4], 0.5), bits("0110"))
+
+
+def test_an_infinite_score_is_the_best_there_is() -> None:
+    # k = 1: the largest of 1, inf, 3
+    assert torch.equal(critical_mask(torch.tensor([[1.0, INF, 3.0]]), [3], 0.34), bits("010"))
+
+
+def test_tensors_that_are_views_give_the_same_numbers() -> None:
+    values, masks, groups = (x.T.contiguous().T for x in (VALUES, MASKS, GROUPS))
+    assert torch.equal(combine(values, masks, groups), combine(VALUES, MASKS, GROUPS))
+    assert torch.equal(overlap(masks), overlap(MASKS))
+    assert torch.equal(critical_mask(values, [2, 2], 0.5), critical_mask(VALUES, [2, 2], 0.5))
+
+
+def test_weights_of_a_model_can_be_merged_while_they_carry_gradients() -> None:
+    merged = combine(VALUES.clone().requires_grad_(), MASKS, GROUPS)
+    assert torch.equal(merged, combine(VALUES, MASKS, GROUPS))
+    assert not merged.requires_grad
+
+
+def test_nobody_and_nothing_are_merged_to_nothing() -> None:
+    none = torch.zeros(0, 3, dtype=torch.bool)
+    assert combine(torch.zeros(0, 3), none, torch.zeros(0, 0, dtype=torch.bool)).shape == (0, 3)
+    assert combine(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), EYE).shape == (2, 0)
+    assert critical_mask(torch.zeros(0, 3), [3], 0.5).shape == (0, 3)
+    assert overlap(none).shape == (0, 0)
+
+
+def test_a_client_of_weight_zero_counts_for_nobody_in_the_global_part() -> None:
+    # theta_bar is client 2's alone: 1, 0, 0, 0; critical parts as without weights
+    expected = torch.tensor([[2.0, 4, 0, 0], [1, 6, 8, 0], [2.5, 0, 0, 0]])
+    torch.testing.assert_close(combine(VALUES, MASKS, GROUPS, torch.tensor([0, 0, 2])), expected)

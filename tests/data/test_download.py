@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -250,6 +252,19 @@ def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(server, tmp_path):
     server.files["f"] = b"content"
     with pytest.raises(DataError, match=r"f\.part cannot be written \(it is a pipe or a device"):
         fetch(server.url + "f", tmp_path / "f.part", 100)
+
+
+def test_nothing_is_fetched_for_a_place_that_a_file_cannot_take(tiny_idx, server, tmp_path):
+    source = publish(tiny_idx, server)
+    taken = tmp_path / source.folder / source.files[0].name
+    for make in (Path.mkdir, os.mkfifo):
+        taken.parent.mkdir()
+        make(taken)
+        with pytest.raises(DataError, match=rf"{taken.name} cannot be written \(it is a"):
+            get_source(source, tmp_path)
+        assert server.asked == []
+        assert list(taken.parent.iterdir()) == [taken]
+        shutil.rmtree(taken.parent)
 
 
 def test_the_bundled_sample_is_always_there(tmp_path):

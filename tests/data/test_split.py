@@ -88,6 +88,31 @@ def test_samples_that_are_no_positions_are_refused(saved, train):
         Split.load(saved)
 
 
+def test_whose_samples_are_damaged_is_named(saved: Path) -> None:
+    content = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**content, "test": [[2], [5, None]]}))
+    with pytest.raises(DataError, match="a test sample of client 1 is None, which is no position"):
+        Split.load(saved)
+    saved.write_text(json.dumps({**content, "train": [[3, 1], []]}))
+    with pytest.raises(DataError, match="client 1 has no list of train samples"):
+        Split.load(saved)
+
+
+def test_a_name_that_is_there_twice_is_refused(saved: Path) -> None:
+    saved.write_text(saved.read_text().replace('"train":', '"train": [[7], [8]], "train":'))
+    with pytest.raises(DataError, match="a name is there twice"):
+        Split.load(saved)
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", "x" * 10_000])
+def test_a_version_that_is_no_whole_number_is_refused_and_not_told_at_length(
+    saved: Path, version: object
+) -> None:
+    saved.write_text(json.dumps({**json.loads(saved.read_text()), "version": version}))
+    with pytest.raises(DataError, match=r"has version .{1,90}, this fedpurin reads 1$"):
+        Split.load(saved)
+
+
 def test_a_half_written_file_is_refused(saved):
     text = saved.read_text()
     saved.write_text(text[: len(text) // 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,19 @@ def test_training_that_leaves_the_numbers_is_reported_as_such(name: str) -> None
     fed = Federation(exploding_job(name))
     fed.hub.begin(1, [3])
     with pytest.raises(DivergedError, match=r"client 3 diverged in round 1 \(NaN or Inf\); lower train.lr"):
+        fed.work(3, 1)
+
+
+@pytest.mark.parametrize("name", ["fedpurin", "fedcac"])
+def test_scores_that_are_no_numbers_are_reported_and_not_sent_as_an_empty_mask(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As infinity times a weight of zero is, though all weights are numbers."""
+    fed = Federation(tiny_job(name))
+    module = importlib.import_module(f"fedpurin.methods.{name}")
+    monkeypatch.setattr(module, "perturbation", lambda g, theta, **_: theta * torch.inf * 0)
+    fed.hub.begin(1, [3])
+    with pytest.raises(DivergedError, match=r"scores .* are NaN.*lower train.lr"):
         fed.work(3, 1)
 
 

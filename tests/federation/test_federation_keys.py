@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,95 @@ def test_a_node_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         k.load_site_keys(tmp_path / "fed/site-0")
 
 
+def another(folder: Path) -> Path:
+    k.make_keys(folder, ["fed.example.org"], sites=1)
+    return folder
+
+
+DAMAGED = b"-----BEGIN CERTIFICATE-----\nMIIB"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("federation.toml", b"names = 5\nport = 1\nsites = 1", "names = 5, which is not a list of names"),
+        ("federation.toml", b"names = []\nport = 1\nsites = 1", r"names = \[\], which is not"),
+        ("federation.toml", b'names = ["a"]\nport = "x"\nsites = 1', "port = 'x', which is not a whole"),
+        ("federation.toml", b'names = ["a"]\nport = 1\nsites = 9999999999', "sites = 9999999999, which"),
+        ("federation.toml", b"\xff", "is damaged"),
+        ("ca.pem", DAMAGED, "ca.pem is damaged: it holds no certificate"),
+        ("public.pem", DAMAGED, "public.pem is damaged: it holds no certificate"),
+        ("public.key", b"", "public.key is damaged: it holds no private key"),
+        ("loopback.key", b"\0" * 2**21, "cannot be read .it is larger than"),
+        ("node-0000.pub", b"ecdsa-sha2-nistp384 AAAA", "node-0000.pub is damaged: it holds no public key"),
+        ("node-first.pub", b"", "named like no client's key"),
+        ("node-00000.pub", b"", "named like no client's key"),
+    ],
+)
+def test_a_damaged_file_of_the_server_is_named(name: str, content: bytes, says: str, tmp_path: Path) -> None:
+    folder = another(tmp_path / "fed")
+    (folder / "server" / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        k.load_server_keys(folder)
+
+
+def test_files_of_two_federations_are_not_mixed(tmp_path: Path) -> None:
+    ours, theirs = another(tmp_path / "ours") / "server", another(tmp_path / "theirs") / "server"
+    (ours / "public.key").write_bytes((theirs / "public.key").read_bytes())
+    with pytest.raises(ConfigError, match=r"public\.key is not the key of .*public\.pem"):
+        k.load_server_keys(ours)
+    (ours / "public.pem").write_bytes((theirs / "public.pem").read_bytes())
+    with pytest.raises(ConfigError, match=r"public\.pem is not signed by .*ca\.pem"):
+        k.load_server_keys(ours)
+    (ours / "ca.pem").write_bytes((theirs / "ca.pem").read_bytes())
+    with pytest.raises(ConfigError, match=r"ca\.key is not the authority's key"):
+        k.renew_certificates(ours)
+
+
+def test_two_clients_cannot_have_one_key(tmp_path: Path) -> None:
+    k.make_keys(tmp_path / "fed", ["fed.example.org"], sites=2)
+    server = tmp_path / "fed/server"
+    (server / "node-0001.pub").write_bytes((server / "node-0000.pub").read_bytes())
+    with pytest.raises(ConfigError, match=r"node-0001\.pub holds the key of client 0, too"):
+        k.load_server_keys(server)
+
+
+def test_a_private_key_of_the_server_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    server = another(tmp_path / "fed") / "server"
+    (server / "public.key").chmod(0o644)
+    with pytest.raises(ConfigError, match=r"public\.key can be read by other accounts: run `chmod 600"):
+        k.load_server_keys(server)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("site.toml", b'client = "0"\nserver = "a:1"', "client = '0', which is not a whole number"),
+        ("site.toml", b'client = -1\nserver = "a:1"', "client = -1, which is not a whole number"),
+        ("site.toml", b"client = 0\nserver = 5", "server = 5, which is not an address"),
+        ("node.key", b"-----BEGIN OPENSSH PRIVATE KEY-----\n", "node.key is damaged: it holds no private"),
+    ],
+)
+def test_a_damaged_file_of_a_site_is_named(name: str, content: bytes, says: str, tmp_path: Path) -> None:
+    site = another(tmp_path / "fed") / "site-0"
+    (site / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        k.load_site_keys(site)
+
+
+def test_a_pipe_in_a_key_folder_is_not_waited_for(tmp_path: Path) -> None:
+    folder = another(tmp_path / "fed")
+    for part, name, load in (
+        ("server", "ca.pem", k.load_server_keys),
+        ("site-0", "site.toml", k.load_site_keys),
+    ):
+        path = folder / part / name
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(ConfigError, match=r"cannot be read .it is a pipe"):
+            load(folder / part)
+
+
 def test_an_ipv6_server_is_written_in_brackets(tmp_path: Path) -> None:
     k.make_keys(tmp_path / "fed", ["fd00::1"], sites=1)
     assert k.load_site_keys(tmp_path / "fed/site-0").server == "[fd00::1]:8443"
@@ -211,3 +302,15 @@ def test_flower_is_told_of_members_also_where_it_was_away(
     link.away = True
     with pytest.raises(EngineError):  # a server does not begin without its sites
         members.Membership(link, k.load_server_keys(two))
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"key": 5}', "[" * 100_000])
+def test_a_damaged_list_of_nodes_does_not_keep_the_server_from_starting(
+    content: str, two: Path, tmp_path: Path
+) -> None:
+    link: Any = Link(tmp_path)
+    (tmp_path / "nodes.json").write_text(content)
+    members.Membership(link, k.load_server_keys(two))
+    assert json.loads((tmp_path / "nodes.json").read_text()) == {
+        key: node for node, key in link.known.items()
+    }

@@ -15,9 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from fedpurin.errors import EngineError
+from fedpurin.errors import EngineError, RunError
 from fedpurin.federation.cluster import SuperLink
-from fedpurin.federation.service import Service, flower_environment, free_port, wait_healthy
+from fedpurin.federation.launch import federation_folder, run_name
+from fedpurin.federation.service import (
+    Service,
+    flower_environment,
+    free_port,
+    set_aside_damaged,
+    wait_healthy,
+)
 
 # A program that starts a helper in a session of its own, as Flower does, and tells both process ids.
 FAMILY = """
@@ -155,3 +162,32 @@ def test_flower_is_quiet_unless_asked_otherwise(tmp_path: Path, monkeypatch: pyt
     assert env["FLWR_HOME"] == str(tmp_path)
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     assert flower_environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "1"
+
+
+@pytest.mark.parametrize("content", [b"no database" * 500, None])
+def test_a_damaged_database_makes_way_for_a_new_one(tmp_path: Path, content: bytes | None) -> None:
+    database = tmp_path / "superlink.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.executescript("CREATE TABLE a (b TEXT); CREATE TABLE c (d TEXT)")
+    assert set_aside_damaged(database) == ""
+    whole = database.read_bytes()
+    database.write_bytes(content or whole[: len(whole) // 2])
+    damaged = database.read_bytes()
+    assert "is kept as superlink.db.damaged, and a new one is made" in set_aside_damaged(database)
+    assert [path.name for path in tmp_path.iterdir()] == ["superlink.db.damaged"]
+    assert (tmp_path / "superlink.db.damaged").read_bytes() == damaged
+    assert set_aside_damaged(database) == ""  # none is no damage
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"run": 5}', '{"run": "../x"}', "[" * 3000])
+def test_a_run_whose_name_for_its_sites_is_damaged_says_how_to_go_on(tmp_path: Path, content: str) -> None:
+    name = run_name(tmp_path)
+    assert run_name(tmp_path) == name
+    path = federation_folder(tmp_path) / "run.json"
+    path.write_text(content)
+    with pytest.raises(RunError, match=r"run\.json is damaged.*restore it, or remove it"):
+        run_name(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=r"cannot be read .it is a pipe"):
+        run_name(tmp_path)

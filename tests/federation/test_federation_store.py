@@ -98,6 +98,13 @@ def test_what_is_no_such_file_counts_as_damaged(content: bytes, tmp_path: Path) 
     assert [saved.round for saved in store.load()] == [1]
 
 
+def test_states_that_do_not_say_their_round_count_as_damaged(tmp_path: Path) -> None:
+    store = two_rounds(tmp_path)
+    about = {"run": "run", "client": "0", "round": "2"}
+    save_file({"before/weights": torch.zeros(2), "after/round": torch.zeros(3)}, store.state_file, about)
+    assert [saved.round for saved in store.load()] == [1]
+
+
 def test_a_damaged_file_never_takes_the_place_of_the_sound_one_before(tmp_path: Path) -> None:
     store = two_rounds(tmp_path)
     flip(store.state_file, -1)

@@ -22,14 +22,6 @@ def unpack_bits(packed: Tensor, d: int) -> Tensor:
     return torch.from_numpy(bits.view(np.bool_))
 
 
-def check_boolean(given: Tensor, what: str) -> None:
-    """Scores or 0.5 in the place of a mask would count as True without a word."""
-    if given.dtype != torch.bool:
-        raise ValueError(
-            f"{what} must be bool, not {given.dtype}; from scores: critical_mask(...), else .bool()"
-        )
-
-
 def choose(mask: Tensor, values: Tensor, other: Tensor | float = 0.0) -> Tensor:
     """`torch.where(mask, values, other)` on the bits of float32, which is several times faster; `other` is a
     tensor, or 0.0."""

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpurin.core.bits import check_boolean, pack_bits
+from fedpurin.core.bits import pack_bits
 from fedpurin.core.blocks import each_block
+from fedpurin.core.checks import check_boolean, check_matrix, check_overlap
 
 EMPTY = "empty_n"
 """The attribute of an overlap matrix that says who has no critical parameters, bool [n]."""
@@ -19,8 +20,7 @@ def overlap(masks: Tensor) -> Tensor:
     Not symmetric where n_i differ. The diagonal is 1. A client without critical parameters has 0 in
     its row and column; the result remembers who they are, for `collaborators`.
     """
-    if masks.dim() != 2:
-        raise ValueError(f"masks must be [n, d], not {list(masks.shape)}")
+    check_matrix(masks, "masks")
     check_boolean(masks, "masks")
     return overlap_of(pack_bits(masks))
 
@@ -85,10 +85,7 @@ def counts(packed: np.ndarray) -> np.ndarray:
 
 def threshold(overlap: Tensor, t: int, beta: int) -> float:
     """Th = O_avg + t/beta * (O_max - O_avg), mean and maximum over all ordered pairs i != j."""
-    if overlap.dim() != 2 or overlap.shape[0] != overlap.shape[1]:
-        raise ValueError(f"overlap must be [n, n], not {list(overlap.shape)}")
-    if beta < 1:
-        raise ValueError(f"beta = {beta} must be at least 1")
+    check_overlap(overlap, t, beta)
     n = overlap.shape[0]
     if n < 2:
         return float("inf")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from fedpurin.core.checks import check_matrix, check_no_nan, check_sizes
 
 
 def critical_mask(
@@ -22,14 +25,18 @@ def critical_mask(
     Where the k-th best score is not above `floor`, only scores above `fallback` (by default `floor`
     itself) are critical; a layer with no such score at all keeps `score >= k-th best`, so that an
     all-zero layer stays whole instead of being zeroed for want of a gradient. k = 0 selects nothing.
+    Inf is the best score there is; NaN is refused.
     """
-    if scores.dim() != 2:
-        raise ValueError(f"scores must be [n, d], not {list(scores.shape)}")
+    check_matrix(scores, "scores")
+    check_no_nan(scores, "scores")
     if not 0 <= tau <= 1:
         raise ValueError(f"tau = {tau} must lie between 0 and 1")
-    if min(sizes, default=0) < 0 or sum(sizes) != scores.shape[1]:
-        raise ValueError(f"layer sizes add up to {sum(sizes)}, but there are {scores.shape[1]} scores")
+    sizes = check_sizes(sizes, scores.shape[1])
     above = floor if fallback is None else fallback
+    if math.isnan(floor) or math.isnan(above):
+        raise ValueError(f"floor = {floor} and fallback = {fallback} must be numbers")
+    if scores.dtype == torch.bfloat16:  # which numpy does not know; float32 holds the same numbers
+        scores = scores.float()
     mask = torch.zeros(scores.shape, dtype=torch.bool)
     start = 0
     for size in sizes:

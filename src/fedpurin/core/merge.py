@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpurin.core.bits import check_boolean
+from fedpurin.core.bits import all_finite
 from fedpurin.core.blocks import Columns, Workspace, as_floats, by_columns, each_block
+from fedpurin.core.checks import check_boolean, check_floats, check_groups, check_matrix, check_weights
 
 Average = Literal["paper", "support"]
 
@@ -32,23 +33,27 @@ def combine(
              value when it is downloaded.
     """
     _check(values, masks, groups, weights, average)
-    merged = values.to(torch.float32, copy=True)  # the type on the wire, whatever is passed here
+    merged = values.detach().to(torch.float32, copy=True)  # the type on the wire, whatever is passed here
+    if not all_finite(merged):
+        raise ValueError("values hold NaN, Inf or numbers beyond float32; leave that client out")
     combine_in_place(merged, lambda lo, hi: masks[:, lo:hi], groups, weights, average)
+    if not all_finite(merged):
+        raise ValueError("values are so large that their sums are beyond float32; leave that client out")
     return merged.to(values.dtype)
 
 
 def _check(values: Tensor, masks: Tensor, groups: Tensor, weights: Tensor | None, average: str) -> None:
-    if values.dim() != 2 or masks.shape != values.shape:
+    check_matrix(values, "values")
+    check_floats(values, "values")
+    check_matrix(masks, "masks")
+    if masks.shape != values.shape:
         raise ValueError(
             f"values and masks must be [n, d] both, not {list(values.shape)} and {list(masks.shape)}"
         )
-    n = len(values)
-    if groups.shape != (n, n):
-        raise ValueError(f"groups must be [n, n] with n = {n}, not {list(groups.shape)}")
     check_boolean(masks, "masks")
-    check_boolean(groups, "groups")
-    if weights is not None and (weights.shape != (n,) or not weights.sum() > 0):
-        raise ValueError(f"weights must be {n} numbers with a positive sum, not {weights.tolist()}")
+    check_groups(groups, len(values))
+    if weights is not None:
+        check_weights(weights, len(values))
     if average not in get_args(Average):
         raise ValueError(f"average = {average!r} is unknown; choose one of {', '.join(get_args(Average))}")
 

@@ -14,7 +14,7 @@ from typing import IO
 from fedpurin.data import official
 from fedpurin.data.catalog import DatasetSpec, FileSpec
 from fedpurin.errors import DataError
-from fedpurin.files import regular, write_atomic
+from fedpurin.files import regular, replaced, write_atomic
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all where the server says
 
@@ -53,6 +53,10 @@ def _get_file(source: DatasetSpec, spec: FileSpec, target: Path, progress: Progr
         return  # kept from an earlier attempt
     except DataError:
         pass
+    try:
+        replaced(target)  # nothing is downloaded for a place that a file cannot take
+    except OSError as error:
+        raise _cannot_write(target, error) from None
     part = target.with_name(target.name + ".part")
     url = source.url + spec.name
     fetch(url, part, source.size(spec) + SLACK, progress)

@@ -48,7 +48,7 @@ class Split:
             if largest >= size:
                 raise DataError(
                     f"the split refers to {what} sample {largest}, but the data set has {size}; "
-                    "it was made for another data set"
+                    "it was made for another data set, so make one for this"
                 )
 
     def save(self, path: Path | str) -> None:
@@ -69,18 +69,21 @@ class Split:
     def load(path: Path | str) -> Split:
         """Reads a file that `save` wrote; refuses anything else, and any change of a single index."""
         try:
-            content = json.loads(read_bounded(Path(path), LARGEST))
+            content = json.loads(read_bounded(Path(path), LARGEST), object_pairs_hook=_once)
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}); give a file written by a split"
             ) from None
         except (ValueError, RecursionError):
-            raise DataError(f"{path} is not a split file (no JSON); make the split again") from None
+            raise DataError(
+                f"{path} is not a split file (no JSON, or a name is there twice); make the split again"
+            ) from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise DataError(f"{path} is not a split file; make the split again")
-        if content.get("version") != VERSION:
-            raise DataError(f"{path} has version {content.get('version')!r}, this fedpurin reads {VERSION}")
-        split = Split(_clients(content.get("train"), path), _clients(content.get("test"), path))
+        version = content.get("version")
+        if type(version) is not int or version != VERSION:
+            raise DataError(f"{path} has version {version!r:.80}, this fedpurin reads {VERSION}")
+        split = Split(*(_clients(content.get(side), side, path) for side in ("train", "test")))
         if len(split.train) != len(split.test) or split.fingerprint != content.get("fingerprint"):
             raise DataError(
                 f"{path} is damaged: its fingerprint does not fit its content; make the split again"
@@ -111,15 +114,27 @@ def hold_out(
     return indices[~is_held], indices[is_held]
 
 
-def _clients(given: Any, path: Path | str) -> list[np.ndarray]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice JSON takes the last without a word."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a name is there twice")
+    return content
+
+
+def _clients(given: Any, side: str, path: Path | str) -> list[np.ndarray]:
     """Lists of lists of whole numbers >= 0, none empty."""
-    clients = given if isinstance(given, list) else []
-    sound = bool(clients) and all(
-        isinstance(indices, list) and indices and all(type(i) is int and 0 <= i < 2**63 for i in indices)
-        for indices in clients
-    )
-    if not sound:
-        raise DataError(
-            f"{path} is damaged: a client's samples are no list of positions; make the split again"
-        )
-    return [np.array(indices, np.int64) for indices in clients]
+    if not isinstance(given, list) or not given:
+        raise DataError(f"{path} is damaged: {side} is no list of clients; make the split again")
+    for client, indices in enumerate(given):
+        if not isinstance(indices, list) or not indices:
+            raise DataError(
+                f"{path} is damaged: client {client} has no list of {side} samples; make the split again"
+            )
+        wrong = [i for i in indices if type(i) is not int or not 0 <= i < 2**63]
+        if wrong:
+            raise DataError(
+                f"{path} is damaged: a {side} sample of client {client} is {wrong[0]!r:.80}, which is no "
+                "position; make the split again"
+            )
+    return [np.array(indices, np.int64) for indices in given]

@@ -18,6 +18,8 @@ try:
 except ImportError as error:  # pragma: no cover
     raise MissingExtraError("flower", "a federation") from error
 
+from fedpurin.federation.key_files import read_certificate, read_private_key
+
 CERTIFICATE_DAYS = 397  # the longest that common TLS stacks accept for a server certificate
 CA_DAYS = 3650
 LOOPBACK_NAMES = ["localhost", "127.0.0.1"]
@@ -64,15 +66,11 @@ def make_authority(folder: Path, names: list[str]) -> None:
 
 def sign_again(folder: Path, names: list[str]) -> dt.datetime:
     """New certificates for a server by the authority that it has; the day until which they are valid."""
-    certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-    key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
+    certificate = read_certificate(folder / "ca.pem")
+    key = read_private_key(folder / "ca.key")
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ConfigError(f"{folder / 'ca.key'} is not the authority's key: restore it from your backup")
     return Authority(certificate, key).sign_both(folder, names)
-
-
-def expiry(certificate: Path) -> dt.datetime:
-    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
 
 
 def make_node_key() -> tuple[bytes, bytes]:

@@ -27,6 +27,7 @@ from fedpurin.federation.service import (
     free_port,
     no_room,
     program,
+    set_aside_damaged,
     tidy,
     wait_healthy,
 )
@@ -89,6 +90,7 @@ class SuperLink(FlowerProcess):
         table = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
         (self.home / "config.toml").write_text(tomli_w.dumps(table))
         self._made = self.folder / "superlink.made"  # the database is whole
+        self.notices: list[str] = []  # what the person at the server should know
         self.service = self._start()
 
     @property
@@ -116,6 +118,8 @@ class SuperLink(FlowerProcess):
                 "superlink.db*"
             ):  # its start was cut short: it would never come up again
                 file.unlink()
+        if notice := set_aside_damaged(self.folder / "superlink.db"):  # it holds nothing of the run's results
+            self.notices.append(notice)
         command = [program("flower-superlink"), *self.options()]
         command += ["--database", str(self.folder / "superlink.db")]  # nodes find it again after a crash
         command += ["--enable-supernode-auth" if self.certificates else "--insecure"]

@@ -15,25 +15,44 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
-from fedpurin.engines.flower.roster import member_key, members
+from fedpurin.engines.flower.roster import member_key, members, owners
 from fedpurin.errors import ConfigError
 from fedpurin.federation.certificates import (
-    expiry,
     general_name,
     make_authority,
     make_node_key,
     sign_again,
     write_private,
 )
+from fedpurin.federation.key_files import check_pair, check_private, read_node_key, read_table
 from fedpurin.files import unused
 from fedpurin.shell import command
+
+
+def _whole(least: int, most: int) -> tuple[str, Callable[[object], bool]]:
+    return f"a whole number from {least} to {most}", lambda x: type(x) is int and least <= x <= most
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(name, str) and name for name in given)
+
+
+MOST_SITES = 10**6  # as many as a run may have clients
+SERVER_TABLE = {
+    "names": ("a list of names", _are_names),
+    "port": _whole(1, 65535),
+    "sites": _whole(0, MOST_SITES),
+}
+SITE_TABLE = {
+    "client": _whole(0, MOST_SITES),
+    "server": ("an address", lambda x: isinstance(x, str)),
+}
 
 
 @dataclass(frozen=True)
@@ -153,12 +172,16 @@ def renew_certificates(folder: Path) -> dt.datetime:
 def load_server_keys(folder: Path) -> ServerKeys:
     """Read and check the folder of a server that is to start; also accepts the folder above it."""
     keys = _open(folder)
-    for name in ("public.pem", "loopback.pem"):
-        if (end := expiry(keys.path(name))) < dt.datetime.now(dt.UTC):
+    for label in ("public", "loopback"):
+        certificate, key = keys.path(f"{label}.pem"), keys.path(f"{label}.key")
+        check_private(key)
+        end = check_pair(certificate, key, keys.path("ca.pem")).not_valid_after_utc
+        if end < dt.datetime.now(dt.UTC):
             raise ConfigError(
-                f"{keys.path(name)} expired on {end:%Y-%m-%d}: "
+                f"{certificate} expired on {end:%Y-%m-%d}: "
                 f"run `{command('federation', 'keys', keys.folder.parent, '--renew')}`"
             )
+    owners(keys.folder)
     return keys
 
 
@@ -166,8 +189,8 @@ def _open(folder: Path) -> ServerKeys:
     """The server's folder, whole; its certificates may have expired."""
     if not (folder / "federation.toml").exists() and (folder / "server").is_dir():
         folder = folder / "server"
-    about = _read_toml(folder / "federation.toml", "the server's key folder", ("names", "port", "sites"))
-    keys = ServerKeys(folder, list(about["names"]), int(about["port"]), int(about["sites"]))
+    about = read_table(folder / "federation.toml", "the server's key folder", SERVER_TABLE)
+    keys = ServerKeys(folder, about["names"], about["port"], about["sites"])
     needed = ["ca.pem", "public.pem", "public.key", "loopback.pem", "loopback.key"]
     needed += [
         member_key(client)
@@ -182,26 +205,11 @@ def _open(folder: Path) -> ServerKeys:
 
 def load_site_keys(folder: Path) -> SiteKeys:
     """Read and check the folder that a site was given."""
-    about = _read_toml(folder / "site.toml", "a site's key folder", ("client", "server"))
-    keys = SiteKeys(folder, int(about["client"]), str(about["server"]))
+    about = read_table(folder / "site.toml", "a site's key folder", SITE_TABLE)
+    keys = SiteKeys(folder, about["client"], about["server"])
     for path in (keys.ca, keys.node_key):
         if not path.exists():
             raise ConfigError(f"{path} is missing: ask the server's operator for the whole site folder again")
-    if keys.node_key.stat().st_mode & 0o077:
-        raise ConfigError(f"{keys.node_key} can be read by other accounts: run `chmod 600 {keys.node_key}`")
+    check_private(keys.node_key)
+    read_node_key(keys.node_key)
     return keys
-
-
-def _read_toml(path: Path, what: str, needed: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{path.parent} is not {what} ({path.name} is missing); `fedpurin federation keys` writes one"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is damaged ({error}): restore it from your backup") from None
-    for key in needed:
-        if key not in table:
-            raise ConfigError(f"{path} lacks the entry {key!r}: restore it from your backup")
-    return table

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 import uuid
@@ -23,9 +24,12 @@ from fedpurin.errors import EngineError, RunError
 from fedpurin.federation.cluster import SuperLink
 from fedpurin.federation.keys import ServerKeys
 from fedpurin.federation.service import Service, no_room
-from fedpurin.files import make_folders, only_process, write_atomic
+from fedpurin.files import make_folders, only_process, read_bounded, write_atomic
 
 POLL_SECONDS = 0.1
+LARGEST_NAME = 2**12  # bytes of run.json
+RUN_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")  # what sites take for one
+NAMELESS = "restore it, or remove it: the sites then start from the common part, as new ones do"
 MAX_DEATHS = 3  # of the server's processes, without a round in between
 
 
@@ -54,7 +58,15 @@ def run_name(run_path: Path) -> str:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({"run": uuid.uuid4().hex}))
-    return str(json.loads(path.read_text())["run"])
+    try:
+        name = json.loads(read_bounded(path, LARGEST_NAME))["run"]
+    except OSError as problem:
+        raise RunError(f"{path} cannot be read ({problem.strerror}); {NAMELESS}") from None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        name = None
+    if not isinstance(name, str) or not RUN_NAME.fullmatch(name):
+        raise RunError(f"{path} is damaged: it holds no name of a run; {NAMELESS}")
+    return name
 
 
 class Launched:
@@ -101,6 +113,8 @@ class Launched:
         """
         try:
             while True:
+                while self.link.notices:
+                    yield {"event": "restarted", "what": self.link.notices.pop(0)}
                 alive = self.rounds.alive() and self.link.alive()  # before we look for last words
                 lines, self._position = new_lines(self.events, self._position)
                 for event in lines:

@@ -21,9 +21,10 @@ from fedpurin.engines.flower.roster import members
 from fedpurin.errors import EngineError
 from fedpurin.federation.cluster import CONNECTION, SuperLink
 from fedpurin.federation.keys import ServerKeys
-from fedpurin.files import write_atomic
+from fedpurin.files import read_bounded, write_atomic
 
 AGAIN_SECONDS = 10.0
+LARGEST_NODES = 2**28  # bytes; three hundred for each key
 
 
 class Membership:
@@ -63,13 +64,21 @@ class Membership:
 
     def _register(self, keys: list[Path]) -> dict[str, str]:
         """Let the holders of these keys in; the nodes of all keys."""
-        nodes: dict[str, str] = json.loads(self._nodes.read_text()) if self._nodes.exists() else {}
+        nodes = self._registered()
         if keys:
             command = [sys.executable, "-m", "fedpurin.federation.members", CONNECTION, *map(str, keys)]
             answer = self.link.call(command, "could not register the sites' keys")
             nodes |= {Path(file).read_text(): node for file, node in answer["nodes"].items()}
             write_atomic(self._nodes, json.dumps(nodes))
         return nodes
+
+    def _registered(self) -> dict[str, str]:
+        """Where the file is damaged Flower keeps nodes of old keys, which the rounds refuse themselves."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            nodes = json.loads(read_bounded(self._nodes, LARGEST_NODES))
+            if isinstance(nodes, dict) and all(isinstance(node, str) for node in nodes.values()):
+                return nodes
+        return {}
 
 
 def register(connection: str, keys: list[str]) -> dict[str, object]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from fedpurin.errors import EngineError
 from fedpurin.federation import guard
+from fedpurin.files import unused
 
 STOP_SECONDS = guard.GRACE_SECONDS + 5.0
 RESTART_SECONDS = 1.0  # at least between two starts of a service
@@ -75,6 +77,31 @@ def no_room(folder: Path) -> str:
         if shutil.disk_usage(folder).free < LITTLE_ROOM:
             return f"No space left on device: make room for {folder}, then go on"
     return ""
+
+
+def set_aside_damaged(database: Path) -> str:
+    """Where a database is none any more, it makes way for a new one; a line about that, "" where it is sound.
+
+    What is wrong for now only, as a lock or permissions, is left to whoever opens it next.
+    """
+    if not database.is_file():
+        return ""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{database.absolute().as_uri()}?mode=rw", uri=True)
+        ) as found:
+            problem = str(found.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError:
+        return ""
+    except sqlite3.DatabaseError as error:
+        problem = str(error)
+    if problem == "ok":
+        return ""
+    kept = unused(database.with_name(f"{database.name}.damaged"))
+    database.rename(kept)
+    for ending in ("-wal", "-shm"):
+        database.with_name(database.name + ending).unlink(missing_ok=True)
+    return f"{database.name} was damaged ({problem}): it is kept as {kept.name}, and a new one is made"
 
 
 class Service:

@@ -15,7 +15,7 @@ from fedpurin.core.bits import choose, unpack_bits
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Known, Message, Uploads
 from fedpurin.methods.base import Fit, Method, NoMemory
-from fedpurin.methods.groups import Groups, describe_groups, merge_groups
+from fedpurin.methods.groups import Groups, describe_groups, merge_groups, sound
 from fedpurin.settings import setting
 
 
@@ -41,7 +41,7 @@ class FedCAC(Method[NoMemory, Groups]):
     def upload(self, fit: Fit, memory: NoMemory) -> tuple[Message | None, NoMemory]:
         theta_nd = fit.theta_nd
         scores_nd = perturbation(theta_nd - fit.selection.take(fit.start_nD), theta_nd)
-        mask_nd = critical_mask(scores_nd, fit.selection.sizes, self.tau, fallback=1e-20)
+        mask_nd = critical_mask(sound(scores_nd), fit.selection.sizes, self.tau, fallback=1e-20)
         return Message(theta_nd, critical_nd=mask_nd), memory
 
     def aggregate(self, server: Groups, uploads: Uploads, t: int) -> Groups:

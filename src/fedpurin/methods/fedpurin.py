@@ -26,7 +26,7 @@ from fedpurin.errors import ConfigError
 from fedpurin.layout import Layout, Selection
 from fedpurin.messages import Delivery, Known, Message, Uploads
 from fedpurin.methods.base import SILENT_AFTER, Ending, Fit, Method, NoMemory
-from fedpurin.methods.groups import Groups, describe_groups, merge_groups
+from fedpurin.methods.groups import Groups, describe_groups, merge_groups, sound
 from fedpurin.settings import setting
 
 
@@ -119,7 +119,9 @@ class FedPURIN(Method[NoMemory, Groups]):
                 return fit.noise()
 
     def inside(self, fit: Fit) -> Tensor:
-        mask_nd = critical_mask(self.scores(fit), fit.selection.sizes, self.tau_at(fit.t), floor=self.floor)
+        mask_nd = critical_mask(
+            sound(self.scores(fit)), fit.selection.sizes, self.tau_at(fit.t), floor=self.floor
+        )
         if self.exchange_norm == "whole":
             mask_nd |= fit.selection.take(fit.layout.where("norm")[None])
         return mask_nd

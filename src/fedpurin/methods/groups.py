@@ -1,4 +1,4 @@
-"""The server's part that FedCAC and FedPURIN share: groups by overlap, critical means, global mean."""
+"""What FedCAC and FedPURIN share: sound scores, groups by overlap, critical means, global mean."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from fedpurin.core.bits import BITS_PER_BYTE, pack_bits, unpack_bits
+from fedpurin.core.checks import has_nan
 from fedpurin.core.collaborate import collaborators, overlap_of, threshold
 from fedpurin.core.merge import Average, combine_in_place
+from fedpurin.errors import DivergedError
 from fedpurin.messages import Uploads
 from fedpurin.methods.state import ServerState
 
@@ -45,6 +47,14 @@ class Groups(ServerState):
         if "merged" in tensors:
             for client in torch.nonzero(~tensors["alone"]).flatten().tolist():
                 yield client, tensors["merged"][client]
+
+
+def sound(scores_nd: Tensor) -> Tensor:
+    """Scores of which a share can be the best. The weights may still be numbers where a gradient, or its
+    product with them, is none."""
+    if has_nan(scores_nd):
+        raise DivergedError("the scores of the parameters are NaN: its training diverges; lower train.lr")
+    return scores_nd
 
 
 def merge_groups(uploads: Uploads, t: int, beta: int, average: Average) -> Groups:

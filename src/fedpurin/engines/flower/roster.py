@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+
+from fedpurin.errors import ConfigError
+from fedpurin.files import read_bounded
+
+LARGEST_KEY = 2**16  # bytes; they have two hundred
+REMEDY = "restore it from your backup, or give that client a new key: fedpurin federation keys ... --new-key"
 
 
 def member_key(client: int) -> str:
@@ -20,18 +27,41 @@ def member_key(client: int) -> str:
 
 def members(folder: Path) -> dict[int, Path]:
     """The key files of all members, by client."""
-    return {int(path.stem.removeprefix("node-")): path for path in sorted(folder.glob("node-*.pub"))}
+    return {_client_of(path): path for path in sorted(folder.glob("node-*.pub"))}
 
 
 def revoked(folder: Path) -> list[int]:
     """The clients that were members once."""
-    return sorted(int(path.stem.removeprefix("node-")) for path in folder.glob("node-*.revoked"))
+    return sorted(_client_of(path) for path in folder.glob("node-*.revoked"))
+
+
+def _client_of(path: Path) -> int:
+    number = path.stem.removeprefix("node-")
+    if not (number.isascii() and number.isdigit() and len(number) < 10) or member_key(int(number)) != (
+        path.with_suffix(".pub").name
+    ):
+        raise ConfigError(f"{path} is named like no client's key, as {member_key(0)} is; move it away")
+    return int(number)
 
 
 def node_key_bytes(public_key_file: Path) -> bytes:
     """A site's public key as Flower's SuperLink reports it."""
-    key = serialization.load_ssh_public_key(public_key_file.read_bytes())
+    try:
+        key = serialization.load_ssh_public_key(read_bounded(public_key_file, LARGEST_KEY))
+    except OSError as error:
+        raise ConfigError(f"{public_key_file} cannot be read ({error.strerror}); {REMEDY}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"{public_key_file} is damaged: it holds no public key; {REMEDY}") from None
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def owners(folder: Path) -> dict[bytes, int]:
+    """Public key -> client. A key that two clients have would let one speak for the other."""
+    found: dict[bytes, int] = {}
+    for client, path in members(folder).items():
+        if (other := found.setdefault(node_key_bytes(path), client)) != client:
+            raise ConfigError(f"{path} holds the key of client {other}, too; {REMEDY}")
+    return found
 
 
 class Roster:
@@ -47,6 +77,6 @@ class Roster:
 
     def clients(self) -> dict[bytes, int]:
         if self.folder is not None and (changed := self.folder.stat().st_mtime_ns) != self._read_at:
-            self._clients = {node_key_bytes(path): client for client, path in members(self.folder).items()}
+            self._clients = owners(self.folder)
             self._read_at = changed
         return self._clients

@@ -106,6 +106,8 @@ class Store:
                 part, _, name = key.partition("/")
                 parts[part][name] = tensor
             pair = Saved(int(about["round"]), parts["before"], parts["after"])
+            if any(state["round"].numel() != 1 for state in parts.values()):
+                raise _DamagedError("a state's round is no number")
         except (SafetensorError, LookupError, ValueError, RecursionError) as error:
             raise _DamagedError(str(error)) from None
         if (about.get("run"), about.get("client")) != (self.run, str(self.client)):
