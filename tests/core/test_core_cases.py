@@ -254,7 +254,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: critical_mask(ROW, [1.5, 1.5], 0.5), r"whole numbers.*\[1.5, 1.5\]"),  # type: ignore[list-item]
         (lambda: critical_mask(ROW, [3], 0.5, floor=NAN), "floor = nan"),
         (lambda: critical_mask(torch.tensor([[1.0, NAN, 2.0]]), [3], 0.5), "scores hold NaN"),
-        (lambda: threshold(EYE, 0, 5), "t = 0.*round 1"),
+        (lambda: threshold(EYE, -1, 5), "t = -1"),
         (lambda: collaborators(EYE, NAN, 5), "t = nan"),  # type: ignore[arg-type]
         (lambda: collaborators(EYE, 1, NAN), "beta = nan"),  # type: ignore[arg-type]
         (lambda: collaborators(torch.tensor([[1, NAN], [0.5, 1]]), 1, 5), "overlap holds NaN"),
@@ -262,7 +262,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: combine(TWO * NAN, ALL, EYE), "values hold NaN"),
         (lambda: combine(TWO.double() * 1e300, ALL, EYE), "beyond float32"),
         (lambda: combine(TWO * 3e38, ALL, ~EYE | EYE), "sums are beyond float32"),
-        (lambda: combine(TWO, ALL, ~EYE), "row 0 lacks client 0 itself"),
+        (lambda: combine(TWO, ALL, EYE & ~EYE), "row 0 is empty"),
         (lambda: combine(TWO, ALL, EYE, torch.tensor([-1.0, 3.0])), r"weights.*from 0 up.*-1.0"),
         (lambda: combine(TWO, ALL, EYE, torch.tensor([INF, 1.0])), "weights.*inf"),
         (lambda: combine(TWO, ALL, EYE, torch.tensor([3e38, 3e38])), "sum in float32"),

@@ -69,8 +69,8 @@ def check_overlap(overlap: Any, t: int, beta: int) -> None:
         raise ValueError("overlap holds NaN or Inf; it comes from overlap(masks)")
     if not beta >= 1:
         raise ValueError(f"beta = {beta} must be at least 1")
-    if not t >= 1:
-        raise ValueError(f"t = {t} must be at least 1: the first round is round 1")
+    if not t >= 0:
+        raise ValueError(f"t = {t} must be at least 0")
 
 
 def check_groups(groups: Any, n: int) -> None:
@@ -78,10 +78,10 @@ def check_groups(groups: Any, n: int) -> None:
         found = list(groups.shape) if isinstance(groups, Tensor) else type(groups).__name__
         raise ValueError(f"groups must be a tensor [n, n] with n = {n}, not {found}")
     check_boolean(groups, "groups")
-    outside = torch.nonzero(~groups.diagonal()).flatten().tolist()
-    if outside:
+    empty = torch.nonzero(~groups.any(dim=1)).flatten().tolist()
+    if empty:
         raise ValueError(
-            f"groups: row {outside[0]} lacks client {outside[0]} itself; every client is in its own group, "
+            f"groups: row {empty[0]} is empty, and nobody has no mean; a row holds the client itself, too, "
             "as with collaborators(...), or groups | torch.eye(n, dtype=torch.bool)"
         )
 
