@@ -14,11 +14,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell starts what it puts in the background with Ctrl-C ignored, and processes inherit that.
-
-    Tests interrupt the processes they start.
-    """
+    """A shell starts what it puts in the background with Ctrl-C ignored, nohup with SIGHUP, and processes
+    inherit that. Tests interrupt the processes they start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 CLUSTERS = ("tests/federation/", "tests/engines/test_ray.py")

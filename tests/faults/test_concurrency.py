@@ -113,16 +113,16 @@ def test_of_two_that_both_saw_an_empty_directory_one_gets_it(
 ) -> None:
     """The other is quick: between our look and our lock it has made its run and let go of it."""
     config, _ = whole
-    lock, path = runs_directory._lock, tmp_path / "run"
+    lock, path = runs_directory.take_lock, tmp_path / "run"
     first = Job.build(config)
     second = Job.build(config.updated({"run": {"seed": 9}}))
 
     def late(where: Path) -> object:
-        monkeypatch.setattr(runs_directory, "_lock", lock)
+        monkeypatch.setattr(runs_directory, "take_lock", lock)
         RunDirectory.create(where, first).close()
         return lock(where)
 
-    monkeypatch.setattr(runs_directory, "_lock", late)
+    monkeypatch.setattr(runs_directory, "take_lock", late)
     with pytest.raises(RunError, match=r"not empty.*fedpurin resume"):
         RunDirectory.create(path, second)
     with RunDirectory.open(path) as kept:
