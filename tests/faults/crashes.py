@@ -289,8 +289,13 @@ def flipped_bits(arena: Arena, count: int, until: float) -> Fault:
         for _ in numbers:
             victim = _killed_between_checkpoints(arena)
             kept = checkpoints(arena.path / "checkpoints") if arena.path.is_dir() else []
-            if victim.code == 0 or len(kept) < 2:
-                fault.see("no second checkpoint yet" if victim.code else COMPLETE)
+            if (
+                victim.code == 0 or (arena.path / "result.json").exists()
+            ):  # nobody reads a checkpoint any more
+                fault.see(COMPLETE)
+                continue
+            if len(kept) < 2:
+                fault.see("no second checkpoint yet")
                 continue
             states = sorted(arena.path.glob("federation/site-*/*/state.safetensors"))
             if states and arena.draw.random() < 0.5:

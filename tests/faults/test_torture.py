@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import crashes
 import pytest
 from checks import assert_advice_can_be_followed
 from crashes import STARTS, STOPPED, Arena, Fault, signals
@@ -142,6 +143,34 @@ def test_a_signal_that_ends_a_process_at_once_is_fine_only_where_its_run_is_comp
     else:
         with pytest.raises(AssertionError, match="stopped; go on"):
             signals(arena, signal.SIGTERM, 1, 0.0)
+
+
+def test_no_bit_is_flipped_in_a_run_that_was_complete_before_its_process_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its models may still be at the sites, but no checkpoint or state is read any more."""
+
+    class FinishedError(Exception):
+        pass
+
+    def finish() -> None:
+        raise FinishedError
+
+    arena = Arena.__new__(Arena)
+    arena.engine, arena.path, arena.draw = "flower", tmp_path / "run", random.Random(1)
+    for name in ("checkpoints/round-00003", "checkpoints/round-00004", "federation/site-0/r"):
+        (arena.path / name).mkdir(parents=True)
+    (arena.path / "result.json").write_text("{}")
+    files = [arena.path / "federation/site-0/r/state.safetensors"]
+    files.append(arena.path / "checkpoints/round-00004/server.safetensors")
+    for file in files:
+        file.write_bytes(b"sound")
+    monkeypatch.setattr(crashes, "_killed_between_checkpoints", lambda arena: Victim(0, tmp_path, -9))
+    monkeypatch.setattr(crashes, "assert_nothing_half_written", lambda path: None)
+    monkeypatch.setattr(arena, "finish", finish)
+    with pytest.raises(FinishedError):
+        crashes.flipped_bits(arena, 1, 0.0)
+    assert [file.read_bytes() for file in files] == [b"sound", b"sound"]
 
 
 @pytest.mark.slow
